@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+# The GoogleTest suites, one executable each; included by tests/CMakeLists.txt.
+
+if(NOT TARGET pvring::testing)
+  pvring_left_out("test suites" "the component testing is missing")
+  return()
+endif()
+find_package(GTest 1.12 REQUIRED)
+include(GoogleTest)
+
+# pvring_add_suite(NAME LABEL [LINK target...] SOURCES file...)
+function(pvring_add_suite name label)
+  cmake_parse_arguments(PARSE_ARGV 2 suite "" "" "LINK;SOURCES")
+  add_executable(${name} ${suite_SOURCES})
+  target_link_libraries(${name} PRIVATE ${suite_LINK} GTest::gmock_main pvring_warnings)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_compile_definitions(${name} PRIVATE PVRING_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             PVRING_CXX_COMPILER="${CMAKE_CXX_COMPILER}")
+  if(PVRING_PCH)
+    target_precompile_headers(${name} REUSE_FROM pvring_pch)
+  endif()
+  gtest_discover_tests(
+    ${name}
+    TEST_PREFIX "${name}."
+    DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS ${label} TIMEOUT 300)
+  add_dependencies(pvring_tests ${name})
+  if(TARGET pvring_${label})
+    add_dependencies(pvring_${label} ${name})
+  endif()
+endfunction()
+
+if(PVRING_PCH)
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/pch.cpp" CONTENT "" @ONLY)
+  add_library(pvring_pch OBJECT "${PROJECT_BINARY_DIR}/pch.cpp")
+  target_link_libraries(pvring_pch PRIVATE ${PVRING_ALL_TARGETS} GTest::gmock pvring_warnings)
+  target_precompile_headers(
+    pvring_pch
+    PRIVATE
+    <gmock/gmock.h>
+    <gtest/gtest.h>
+    <algorithm>
+    <array>
+    <atomic>
+    <chrono>
+    <functional>
+    <map>
+    <memory>
+    <optional>
+    <span>
+    <string>
+    <thread>
+    <vector>)
+endif()
+
+# tests/unit/<layer>/**/*_test.cpp: unit_<layer>
+file(
+  GLOB_RECURSE _files
+  CONFIGURE_DEPENDS
+  RELATIVE "${PROJECT_SOURCE_DIR}/tests/unit"
+  "${PROJECT_SOURCE_DIR}/tests/unit/*_test.cpp")
+set(_layers "")
+foreach(_file IN LISTS _files)
+  if(NOT _file MATCHES "^([^/]+)/")
+    message(FATAL_ERROR "tests/unit/${_file}: a unit test belongs in the folder of its layer")
+  endif()
+  set(_layer ${CMAKE_MATCH_1})
+  # The tests of an optional component's header need that component.
+  if(_file MATCHES "^aio/libaio" AND NOT TARGET pvring::libaio)
+    pvring_left_out("tests/unit/${_file}" "the component libaio is missing")
+    continue()
+  endif()
+  list(APPEND _layers ${_layer})
+  list(APPEND _sources_${_layer} "${PROJECT_SOURCE_DIR}/tests/unit/${_file}")
+endforeach()
+list(REMOVE_DUPLICATES _layers)
+foreach(_layer IN LISTS _layers)
+  pvring_add_suite(unit_${_layer} unit LINK ${PVRING_ALL_TARGETS} SOURCES ${_sources_${_layer}})
+endforeach()
+
+# tests/<suite>/**/*_test.cpp: <suite>_tests
+foreach(_suite IN ITEMS model conformance hostile stress)
+  file(GLOB_RECURSE _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${_suite}/*_test.cpp")
+  if(_sources)
+    pvring_add_suite(${_suite}_tests ${_suite} LINK ${PVRING_ALL_TARGETS} SOURCES ${_sources})
+  endif()
+endforeach()
+
+# tests/wire/*.cpp: our structs against the vendor's headers. Those go on the include path as system headers.
+find_path(
+  PVRING_XEN_HEADERS
+  NAMES xen/io/blkif.h
+  DOC "Directory that holds xen/io/blkif.h")
+mark_as_advanced(PVRING_XEN_HEADERS)
+file(GLOB_RECURSE _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/wire/*.cpp")
+if(_sources AND NOT PVRING_XEN_HEADERS)
+  pvring_left_out("tests/wire" "Xen's public headers are missing (Debian: libxen-dev)")
+elseif(_sources)
+  pvring_add_suite(wire_tests wire LINK ${PVRING_ALL_TARGETS} SOURCES ${_sources})
+  target_include_directories(wire_tests SYSTEM PRIVATE "${PVRING_XEN_HEADERS}")
+endif()
+
+# tests/seam/<name>/*.cpp: seam_<name>. With a fake_libaio.cpp in the folder the executable gets libaio's header only:
+# its functions are the fake's.
+find_path(
+  Libaio_INCLUDE_DIR
+  NAMES libaio.h
+  DOC "Directory of libaio.h")
+set(_without_libaio ${PVRING_ALL_TARGETS})
+list(REMOVE_ITEM _without_libaio pvring::libaio)
+file(
+  GLOB_RECURSE _files
+  CONFIGURE_DEPENDS
+  RELATIVE "${PROJECT_SOURCE_DIR}/tests/seam"
+  "${PROJECT_SOURCE_DIR}/tests/seam/*.cpp")
+set(_seams "")
+foreach(_file IN LISTS _files)
+  if(_file MATCHES "^([^/]+)/")
+    list(APPEND _seams ${CMAKE_MATCH_1})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES _seams)
+foreach(_seam IN LISTS _seams)
+  file(GLOB _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/seam/${_seam}/*.cpp")
+  set(_link ${PVRING_ALL_TARGETS})
+  if(EXISTS "${PROJECT_SOURCE_DIR}/tests/seam/${_seam}/fake_libaio.cpp")
+    if(NOT Libaio_INCLUDE_DIR)
+      pvring_left_out("tests/seam/${_seam}" "libaio.h is missing (Debian: libaio-dev)")
+      continue()
+    endif()
+    set(_link ${_without_libaio})
+  endif()
+  pvring_add_suite(seam_${_seam} seam LINK ${_link} SOURCES ${_sources})
+  if(NOT "pvring::libaio" IN_LIST _link AND Libaio_INCLUDE_DIR)
+    target_include_directories(seam_${_seam} SYSTEM PRIVATE "${Libaio_INCLUDE_DIR}")
+  endif()
+endforeach()

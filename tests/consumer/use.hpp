@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// All headers of one component, as they are installed.
+#pragma once
+
+#if defined(USE_CORE)
+#include "all_core.hpp"
+#elif defined(USE_EMULATED)
+#include "all_emulated.hpp"
+#elif defined(USE_LIBAIO)
+#include "all_libaio.hpp"
+#elif defined(USE_TESTING)
+#include "all_testing.hpp"
+#endif
