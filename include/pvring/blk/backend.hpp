@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT
+// A complete block backend: one device of one frontend, from the first node in the store to the last unmapped page. The
+// composition decides how; the frontend's nodes decide which of its instances run.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "../aio/engine.hpp"
+#include "../aio/libaio.hpp"
+#include "../base/config.hpp"
+#include "../base/log.hpp"
+#include "../grant/batched_copy.hpp"
+#include "../grant/choice.hpp"
+#include "../grant/map_each.hpp"
+#include "../grant/persistent_pool.hpp"
+#include "../observe/none.hpp"
+#include "../platform/emulated.hpp"
+#include "../platform/platform.hpp"
+#include "../xenbus/backend_port.hpp"
+#include "connection.hpp"
+#include "device.hpp"
+#include "negotiation.hpp"
+
+namespace pvring::blk {
+
+/// One block device.
+///
+/// The thread that made it, or any one thread, calls process() whenever fd() is readable, or run(). Queues have threads of
+/// their own, unless options::threads says that the caller serves them. What breaks this device is logged, written to the
+/// store's error node, and closes this device only.
+template <backend_config Config = default_config>
+  requires platform::host<typename Config::platform> && aio::engine<typename Config::engine> &&
+           observe::observer<typename Config::observe>
+class backend {
+ public:
+  using platform_type = typename Config::platform;
+  using image_type = typename Config::engine::image;
+  using recorder_type = typename Config::observe::recorder;
+  using queue_handle = connected_queue<recorder_type>;
+
+  /// Looks at the store, and goes to InitWait when the toolstack has written the device. \param host, image outlive it
+  /// \throws configuration_error for options that cannot be; std::system_error where the platform is not to be had
+  backend(platform_type& host, const identity& device, image_type& image, options wanted = {})
+      : host_(host),
+        identity_(device),
+        image_(image),
+        wanted_(std::move(wanted)),
+        store_(host.open_store()),
+        device_(*this),
+        port_(store_, device_,
+              xenbus::device_path({.backend_domain = device.backend_domain,
+                                   .frontend_domain = device.domain,
+                                   .type = device.type,
+                                   .device = device.device})) {
+    validate(wanted_);
+    if (!wanted_.strategy.empty() && !grant::offers<typename Config::grants>(wanted_.strategy)) {
+      throw configuration_error("grant strategy '" + wanted_.strategy + "' is not in this composition: it has " +
+                                grant::names<typename Config::grants>());
+    }
+    export_image(image_, wanted_, shared_);
+    known_.has_copy = host_.open_grants(1).has_copy();
+    known_.mapping_safe =
+        wanted_.allow_unsafe_mapping || (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
+    advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
+    port_.process();
+  }
+  backend(const backend&) = delete;
+  backend& operator=(const backend&) = delete;
+  /// Ends without ceremony: in-flight I/O is waited for and everything is unmapped, but the frontend is told nothing.
+  ~backend() = default;
+
+  /// Readable when process() has something to do.
+  [[nodiscard]] int fd() const noexcept { return port_.fd(); }
+
+  /// Handles what the store and the queues have to say; never waits for either. False once the device is over.
+  bool process() {
+    if (stop_.exchange(false, std::memory_order_acq_rel)) {
+      port_.stop();
+    }
+    return port_.process();
+  }
+
+  /// process() until the device is over: unplugged, its frontend gone, or stop() called and everything closed.
+  void run() {
+    while (process()) {
+      pollfd ready{.fd = fd(), .events = POLLIN, .revents = 0};
+      if (::poll(&ready, 1, -1) < 0 && errno != EINTR) {
+        throw std::system_error(errno, std::generic_category(), "waiting for the store");
+      }
+    }
+  }
+
+  /// Any thread: closes the device, after what is in flight.
+  void stop() noexcept {
+    stop_.store(true, std::memory_order_release);
+    port_.wake();
+  }
+
+  /// Reads the image's size again and tells a connected frontend. True when it changed.
+  bool resize() {
+    const std::uint64_t unit = wanted_.sector_size;
+    const std::uint64_t sectors = image_.size() / unit * unit / protocol::blkif::sector_bytes;
+    if (shared_.sectors.exchange(sectors, std::memory_order_relaxed) == sectors) {
+      return false;
+    }
+    (void)port_.announce_resize();
+    return true;
+  }
+
+  [[nodiscard]] protocol::xenbus_state state() const noexcept { return port_.state(); }
+  [[nodiscard]] bool connected() const noexcept { return port_.connected(); }
+  [[nodiscard]] bool finished() const noexcept { return port_.finished(); }
+  /// The log line about the grant strategy of the current or last connection.
+  [[nodiscard]] const std::string& choice() const noexcept { return choice_; }
+  [[nodiscard]] const shared_state& exported() const noexcept { return shared_; }
+
+  /// The connected queues, for a caller's own event loop and for recorders: while connected, on the thread of process().
+  [[nodiscard]] const std::vector<std::unique_ptr<queue_handle>>& queues() const noexcept { return queues_; }
+
+  /// Any thread; empty while not connected.
+  [[nodiscard]] std::vector<queue_statistics> statistics() const {
+    const std::lock_guard lock(queues_mutex_);
+    std::vector<queue_statistics> out;
+    out.reserve(queues_.size());
+    for (const auto& queue : queues_) {
+      out.push_back(queue->statistics());
+    }
+    return out;
+  }
+
+ private:
+  using transaction = typename platform_type::store_handle::transaction;
+
+  // The hooks of the handshake; see xenbus::device_handler.
+  class handler {
+   public:
+    explicit handler(backend& device) noexcept : device_(device) {}
+    void advertise(transaction& t) { write_offer(t, device_.port_.path().backend(), device_.wanted_); }
+    void connect() { device_.connect(); }
+    void publish(transaction& t) {
+      write_export(t, device_.port_.path().backend(), device_.wanted_, device_.shared_,
+                   device_.image_.physical_block_size(), device_.advertised_);
+    }
+    void begin_disconnect() noexcept {
+      for (const auto& queue : device_.queues_) {
+        queue->stop();
+      }
+    }
+    [[nodiscard]] bool drained() const noexcept {
+      for (const auto& queue : device_.queues_) {
+        if (!queue->idle()) {
+          return false;
+        }
+      }
+      return true;
+    }
+    void finish_disconnect() noexcept {
+      const std::lock_guard lock(device_.queues_mutex_);
+      device_.queues_.clear();
+    }
+    void resized(transaction& t) {
+      t.write(xenbus::join(device_.port_.path().backend(), "sectors"),
+              std::to_string(device_.shared_.sectors.load(std::memory_order_relaxed)));
+    }
+
+   private:
+    backend& device_;
+  };
+
+  void connect() {
+    // Everything anew: another frontend may be there, with another ABI, queue count or ring size.
+    const agreement with = read_agreement(store_, port_.path().frontend(), identity_.domain, wanted_);
+    export_image(image_, wanted_, shared_);
+    grant::circumstances known = known_;
+    known.frontend_persistent = advertised_ && with.persistent;
+    const bool chosen =
+        grant::choose<typename Config::grants>(known, wanted_.strategy, [&]<class Strategy>() {
+          choice_ = grant::explain(Strategy::name, known, advertised_);
+          if (with.abi == protocol::blkif::abi::x86_32) {
+            connect_queues<protocol::blkif::abi::x86_32, Strategy>(with);
+          } else {
+            connect_queues<protocol::blkif::abi::x86_64, Strategy>(with);
+          }
+        });
+    if (!chosen) {
+      throw configuration_error("no grant strategy can run (" + grant::explain("none", known, advertised_) +
+                                "); allow another one of " + grant::names<typename Config::grants>());
+    }
+    log::write(log::level::info, port_.path().name() + ": " + choice_ + "; " + std::to_string(with.queues.size()) +
+                                     " queues of " + std::to_string(with.queues.front().ring_references.size()) +
+                                     " ring pages, " + std::string(to_string(with.abi)));
+  }
+
+  template <protocol::blkif::abi Abi, class Strategy>
+  void connect_queues(const agreement& with) {
+    static_assert(grant::strategy<Strategy, typename platform_type::grant_handle>);
+    std::vector<std::unique_ptr<queue_handle>> queues;
+    // Where one cannot be connected, leaving this function disconnects those before it.
+    for (const xenbus::queue_nodes& nodes : with.queues) {
+      queues.push_back(std::make_unique<connected_queue_of<Abi, Config, Strategy>>(
+          connection_setup<platform_type, image_type>{.host = host_,
+                                                      .image = image_,
+                                                      .wanted = wanted_,
+                                                      .device = shared_,
+                                                      .nodes = nodes,
+                                                      .domain = identity_.domain,
+                                                      .scatter = image_.alignment() <= protocol::blkif::sector_bytes,
+                                                      .attention = &attention,
+                                                      .who = this}));
+    }
+    if (wanted_.threads == threads::own) {
+      for (std::size_t i = 0; i < queues.size(); ++i) {
+        wait::runner_options how;
+        how.name = "pvring-blk-" + std::to_string(i);
+        how.wait = wanted_.wait;
+        how.waiter.budget = wanted_.pass_budget;
+        if (!wanted_.cpus.empty()) {
+          how.cpu = static_cast<unsigned>(wanted_.cpus[i % wanted_.cpus.size()]);
+        }
+        queues[i]->start(how);
+      }
+    }
+    const std::lock_guard lock(queues_mutex_);
+    queues_ = std::move(queues);
+  }
+
+  static void attention(void* who, protocol_error why) noexcept {
+    auto& device = *static_cast<backend*>(who);
+    if (why != protocol_error::none) {
+      device.port_.report(why);
+    } else {
+      device.port_.wake();
+    }
+  }
+
+  platform_type& host_;
+  identity identity_;
+  image_type& image_;
+  options wanted_;
+  shared_state shared_;
+  grant::circumstances known_;
+  bool advertised_ = false;
+  std::string choice_;
+  std::atomic<bool> stop_{false};
+  typename platform_type::store_handle store_;
+  handler device_;
+  xenbus::backend_port<typename platform_type::store_handle, handler> port_;
+  mutable std::mutex queues_mutex_;
+  std::vector<std::unique_ptr<queue_handle>> queues_;  // last: queues call port_ until they are gone
+};
+
+}  // namespace pvring::blk

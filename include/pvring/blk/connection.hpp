@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+// A connected queue with everything it owns, behind an interface that does not depend on what was negotiated. The interface
+// is called per pass and per connection, never per request.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "../aio/engine.hpp"
+#include "../grant/strategy.hpp"
+#include "../observe/observer.hpp"
+#include "../platform/platform.hpp"
+#include "../wait/loop.hpp"
+#include "../wait/runner.hpp"
+#include "../xenbus/ring_nodes.hpp"
+#include "device.hpp"
+#include "queue.hpp"
+
+namespace pvring::blk {
+
+/// What a queue has done so far, read by any thread.
+struct queue_statistics {
+  std::string_view strategy;
+  std::size_t ring_slots = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t refused = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t flushes = 0;
+  std::uint64_t discards = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t passes = 0;
+  std::uint64_t publications = 0;
+  std::uint64_t notifications = 0;
+  std::uint64_t grant_calls = 0;  ///< of strategy and indirect requests
+  std::uint64_t grant_operations = 0;
+  std::uint64_t grant_hits = 0;
+  std::uint64_t grant_misses = 0;
+  std::uint64_t grant_evictions = 0;
+  std::uint64_t grant_waits = 0;
+  std::uint64_t events = 0;           ///< kicks that were delivered
+  std::uint64_t spurious_events = 0;  ///< without work
+  std::uint64_t unmasks = 0;
+  std::uint64_t sleeps = 0;
+  std::uint64_t submit_calls = 0;
+  std::uint64_t reap_calls = 0;
+  std::uint64_t other_engine_calls = 0;
+  std::uint64_t grant_system_calls = 0;  ///< where the platform's handles count; ring mapping included
+  std::uint64_t event_system_calls = 0;
+  std::uint64_t hypercalls = 0;  ///< of both handles: on Xen, or what they would be there
+};
+
+/// A queue that is connected. \tparam Recorder the composition's
+template <class Recorder>
+class connected_queue {
+ public:
+  connected_queue() = default;
+  connected_queue(const connected_queue&) = delete;
+  connected_queue& operator=(const connected_queue&) = delete;
+  virtual ~connected_queue() = default;
+
+  /// Starts the queue's own thread.
+  virtual void start(const wait::runner_options& options) = 0;
+  /// For a caller's event loop; see wait::waiter. \pre `start` was not called
+  [[nodiscard]] virtual bool turn() noexcept = 0;
+  [[nodiscard]] virtual std::span<const int> fds() const noexcept = 0;
+  [[nodiscard]] virtual int timeout_ms() noexcept = 0;
+
+  /// Takes no more requests. Any thread.
+  virtual void stop() noexcept = 0;
+  [[nodiscard]] virtual bool idle() const noexcept = 0;
+  [[nodiscard]] virtual queue_statistics statistics() const = 0;
+  [[nodiscard]] virtual const Recorder& recorder() const noexcept = 0;
+};
+
+/// What it takes to connect a queue.
+template <class Platform, class Image>
+struct connection_setup {
+  Platform& host;
+  Image& image;
+  const options& wanted;
+  const shared_state& device;
+  const xenbus::queue_nodes& nodes;
+  domain_id domain = 0;
+  bool scatter = true;
+  void (*attention)(void* who, protocol_error why) noexcept = nullptr;
+  void* who = nullptr;
+};
+
+template <protocol::blkif::abi Abi, class Config, class Strategy>
+class connected_queue_of final : public connected_queue<typename Config::observe::recorder> {
+ public:
+  using platform_type = typename Config::platform;
+  using image_type = typename Config::engine::image;
+  using recorder_type = typename Config::observe::recorder;
+  using queue_type = queue<Abi, typename platform_type::grant_handle, typename platform_type::event_handle, Strategy,
+                           typename Config::engine::context, recorder_type>;
+
+  /// \throws std::system_error naming domain and reference when the ring cannot be mapped or the channel not bound
+  explicit connected_queue_of(const connection_setup<platform_type, image_type>& setup)
+      : slots_(protocol::ring_slots(setup.nodes.ring_references.size() * protocol::ring_page_bytes,
+                                    queue_type::wire_protocol::slot_bytes)),
+        grants_(setup.host.open_grants(quota(setup))),
+        ring_(grants_, setup),
+        events_(setup.host.open_events()),
+        port_(events_, setup),
+        engine_(setup.image, {.capacity = static_cast<std::uint32_t>(slots_), .reap = setup.wanted.reap}),
+        queue_({.domain = setup.domain,
+                .ring = ring_.bytes(),
+                .port = port_.number,
+                .attention = setup.attention,
+                .who = setup.who},
+               strategy_options(setup), setup.device, grants_, events_, engine_),
+        waiter_(queue_, wait::policy(), {.budget = setup.wanted.pass_budget}) {
+    // What the frontend put before the channel was bound came without an event, and it may wait for one from us.
+    events_.notify(port_.number);
+  }
+
+  ~connected_queue_of() override {
+    runner_.reset();  // joins, so that nobody serves the queue below
+    queue_.clear();
+  }
+
+  void start(const wait::runner_options& options) override { runner_.emplace(queue_, options); }
+  [[nodiscard]] bool turn() noexcept override { return waiter_.turn(); }
+  [[nodiscard]] std::span<const int> fds() const noexcept override { return waiter_.fds(); }
+  [[nodiscard]] int timeout_ms() noexcept override { return waiter_.timeout_ms(); }
+
+  void stop() noexcept override {
+    queue_.stop();
+    if (runner_) {
+      runner_->kick();
+    }
+  }
+  [[nodiscard]] bool idle() const noexcept override { return queue_.idle(); }
+  [[nodiscard]] const recorder_type& recorder() const noexcept override { return queue_.recorder(); }
+
+  [[nodiscard]] queue_statistics statistics() const override {
+    const queue_counters& own = queue_.counters();
+    const grant::counters& grants = queue_.grant_counters();
+    const wait::ring_source_counters& events = queue_.event_counters();
+    queue_statistics out{.strategy = Strategy::name,
+                         .ring_slots = queue_.ring_size(),
+                         .requests = own.requests.get(),
+                         .refused = own.refused.get(),
+                         .failed = own.failed.get(),
+                         .reads = own.reads.get(),
+                         .writes = own.writes.get(),
+                         .flushes = own.flushes.get(),
+                         .discards = own.discards.get(),
+                         .bytes_read = own.bytes_read.get(),
+                         .bytes_written = own.bytes_written.get(),
+                         .passes = own.passes.get(),
+                         .publications = own.publications.get(),
+                         .notifications = own.notifications.get(),
+                         .grant_calls = grants.calls.get() + queue_.expansion_calls().get(),
+                         .grant_operations = grants.operations.get(),
+                         .grant_hits = grants.hits.get(),
+                         .grant_misses = grants.misses.get(),
+                         .grant_evictions = grants.evictions.get(),
+                         .grant_waits = grants.waits.get(),
+                         .events = events.events.get(),
+                         .spurious_events = events.spurious.get(),
+                         .unmasks = events.unmasks.get(),
+                         .sleeps = runner_ ? runner_->counters().sleeps.get() : waiter_.counters().sleeps.get()};
+    if constexpr (requires { engine_.counters(); }) {
+      out.submit_calls = engine_.counters().submit_calls.get();
+      out.reap_calls = engine_.counters().reap_calls.get();
+      out.other_engine_calls = engine_.counters().other_calls.get();
+    }
+    if constexpr (requires { grants_.counters().system_calls; }) {
+      out.grant_system_calls = grants_.counters().system_calls.get();
+      out.hypercalls += grants_.counters().hypercalls.get();
+    }
+    if constexpr (requires { events_.counters().system_calls; }) {
+      out.event_system_calls = events_.counters().system_calls.get();
+      out.hypercalls += events_.counters().hypercalls.get();
+    }
+    return out;
+  }
+
+ private:
+  using grant_handle = typename platform_type::grant_handle;
+  using event_handle = typename platform_type::event_handle;
+  using setup_type = connection_setup<platform_type, image_type>;
+
+  // The ring stays mapped as long as the queue lives, and is unmapped with the count that it was mapped with.
+  class ring_mapping {
+   public:
+    ring_mapping(grant_handle& grants, const setup_type& setup) : grants_(grants) {
+      const auto result = grants.map(setup.domain, setup.nodes.ring_references, platform::access::read_write);
+      if (!result.pages) {
+        throw std::system_error(result.error, std::generic_category(),
+                                "mapping the ring of domain " + std::to_string(setup.domain) + ", " +
+                                    std::to_string(setup.nodes.ring_references.size()) + " pages from grant reference " +
+                                    std::to_string(setup.nodes.ring_references.front()) + " (" + setup.nodes.directory +
+                                    "); the frontend has to grant them for writing");
+      }
+      pages_ = result.pages;
+    }
+    ring_mapping(const ring_mapping&) = delete;
+    ring_mapping& operator=(const ring_mapping&) = delete;
+    ~ring_mapping() { (void)grants_.unmap(pages_); }
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+      return {pages_.address, pages_.count * platform::page_size};
+    }
+
+   private:
+    grant_handle& grants_;
+    platform::mapping pages_;
+  };
+  struct bound_port {
+    bound_port(event_handle& handle, const setup_type& setup)
+        : events(handle), number(handle.bind(setup.domain, setup.nodes.event_channel)) {}
+    bound_port(const bound_port&) = delete;
+    bound_port& operator=(const bound_port&) = delete;
+    ~bound_port() { events.unbind(number); }
+    event_handle& events;
+    platform::port number;
+  };
+
+  static std::uint32_t largest_request(const setup_type& setup) {
+    return std::max<std::uint32_t>(setup.device.max_indirect_segments, protocol::blkif::max_direct_segments);
+  }
+  std::size_t mapped_pages(const setup_type& setup) const {
+    return setup.wanted.mapped_pages != 0
+               ? setup.wanted.mapped_pages
+               : std::max<std::size_t>(slots_ * protocol::blkif::max_direct_segments, largest_request(setup));
+  }
+  // Besides the strategy's pages, the ring, and a page of segments where those cannot be copied.
+  std::size_t quota(const setup_type& setup) const {
+    return mapped_pages(setup) + setup.nodes.ring_references.size() + 1;
+  }
+  grant::strategy_options strategy_options(const setup_type& setup) const {
+    return {.domain = setup.domain,
+            .max_pieces = largest_request(setup),
+            .max_leases = static_cast<std::uint32_t>(slots_),
+            .budget_bytes = setup.wanted.buffer_bytes,
+            .quota_pages = mapped_pages(setup),
+            .idle_milliseconds = setup.wanted.idle_milliseconds,
+            .scatter = setup.scatter};
+  }
+
+  // In this order: each uses those above it.
+  std::size_t slots_;
+  grant_handle grants_;
+  ring_mapping ring_;
+  event_handle events_;
+  bound_port port_;
+  mutable typename Config::engine::context engine_;  // mutable: reading an engine's counters need not be const
+  queue_type queue_;
+  wait::waiter<queue_type> waiter_;
+  std::optional<wait::runner<queue_type>> runner_;
+};
+
+}  // namespace pvring::blk
