@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+// What a hostile frontend comes to: its own device ends with a named error, in the store too; a good device beside it, served by
+// the same process on the same host, goes on with its data right.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pvring/testing/scripted_frontend.hpp"
+#include "support/served_disk.hpp"
+
+namespace pvring::test {
+namespace {
+
+using namespace std::chrono_literals;
+using protocol::xenbus_state;
+using testing::hostile_frontend;
+using testing::scripted_frontend;
+
+constexpr domain_id hostile_domain = 9;
+const xenbus::device_identity hostile_device{.frontend_domain = hostile_domain, .type = "vbd", .device = blk::xvd('b')};
+
+// A good disk, and a second device of the same process for somebody to abuse.
+class two_devices : public ::testing::Test {
+ protected:
+  two_devices()
+      : good_image_(4U << 20U),
+        image_(4U << 20U),
+        good_(good_image_, {}, {}),
+        guest_(good_.host().create_domain(hostile_domain)),
+        dom0_(good_.host()),
+        toolstack_(dom0_.open_store()) {
+    xenbus::create_device(toolstack_, xenbus::describe_vbd(hostile_device, {}));
+  }
+  void serve(blk::options options = {}) {
+    disk_.emplace(dom0_, blk::identity{.domain = hostile_domain, .device = hostile_device.device}, image_, options);
+    server_ = std::jthread([this] { disk_->run(); });
+  }
+  ~two_devices() override {
+    if (disk_) {
+      disk_->stop();
+    }
+    if (server_.joinable()) {
+      server_.join();
+    }
+  }
+
+  // The good device writes and reads back, whatever the other one does meanwhile.
+  void good_device_works(int rounds = 20) {
+    const auto segments = testing::segments_for(16);
+    for (int i = 0; i < rounds; ++i) {
+      const auto sector = static_cast<std::uint64_t>(i % 100) * 16;
+      ASSERT_EQ(good_.perform(
+                    0, {.operation = 1, .sector = sector, .segments = segments},
+                    [i](std::size_t, std::span<std::byte> bytes) { std::memset(bytes.data(), i + 1, bytes.size()); },
+                    [](const testing::block_completion&) {}),
+                0);
+      bool right = false;
+      ASSERT_EQ(good_.perform(
+                    0, {.operation = 0, .sector = sector, .segments = segments}, [](std::size_t, std::span<std::byte>) {},
+                    [&](const testing::block_completion& end) {
+                      right = true;
+                      end.for_each_part([&](std::size_t, std::span<const std::byte> bytes) {
+                        for (const std::byte b : bytes) {
+                          right &= b == static_cast<std::byte>(i + 1);
+                        }
+                      });
+                    }),
+                0);
+      ASSERT_TRUE(right);
+    }
+  }
+  std::string store_error() {
+    return toolstack_.read("/local/domain/0/error/backend/vbd/9/" + std::to_string(hostile_device.device) + "/error")
+        .value_or("");
+  }
+
+  aio::memory_image good_image_;
+  aio::memory_image image_;
+  served_disk<memory_config> good_;
+  platform::emulated_guest guest_;
+  platform::emulated dom0_;
+  platform::emulated_store toolstack_;
+  std::optional<blk::backend<memory_config>> disk_;
+  std::jthread server_;
+};
+
+// Case 16.
+TEST_F(two_devices, a_producer_beyond_the_ring_closes_its_own_device_with_the_reason_and_it_may_come_back) {
+  serve();
+  scripted_frontend front(good_.host(), hostile_device);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.write_good_nodes();
+  front.go(xenbus_state::initialised);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+  front.go(xenbus_state::connected);
+  front.set_request_producer(1000);
+  front.kick();
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::closing)) << "state " << static_cast<int>(front.backend_state());
+  EXPECT_NE(store_error().find("overran"), std::string::npos) << store_error();
+  good_device_works();
+
+  front.go(xenbus_state::closed);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::closed));
+  EXPECT_FALSE(guest_.is_mapped(front.ring_references()[0]));
+  front.reset_ring();
+  front.go(xenbus_state::initialising);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.go(xenbus_state::initialised);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+  protocol::blkif::request flush{};
+  flush.operation = 200;
+  front.put(flush);
+  EXPECT_TRUE(front.wait_for_responses(1));
+}
+
+// Case 88: requests that were put before the backend bound its channel are served without a kick of their own.
+TEST_F(two_devices, requests_from_before_the_connection_are_answered) {
+  scripted_frontend front(good_.host(), hostile_device);
+  for (int i = 0; i < 3; ++i) {
+    protocol::blkif::request unknown{};
+    unknown.operation = 77;
+    front.put(unknown);
+  }
+  serve();
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.write_good_nodes();
+  front.go(xenbus_state::connected);  // and Initialised was missed
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+  EXPECT_TRUE(front.wait_for_responses(3));
+}
+
+struct bad_node {
+  const char* name;
+  const char* value;  // nullptr: missing
+};
+class BadNodes : public two_devices, public ::testing::WithParamInterface<bad_node> {};
+
+// Cases 44, 104, 106, 123, 129.
+TEST_P(BadNodes, are_refused_by_name_and_a_corrected_frontend_is_served) {
+  serve({.max_queues = 4, .max_ring_page_order = 2});
+  scripted_frontend front(good_.host(), hostile_device);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.write_good_nodes();
+  const auto& [name, value] = GetParam();
+  if (value != nullptr) {
+    front.write(name, value);
+  } else {
+    front.remove(name);
+  }
+  front.go(xenbus_state::initialised);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::closing));
+  EXPECT_FALSE(store_error().empty());
+  good_device_works(3);
+  front.go(xenbus_state::closed);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::closed));
+  if (value != nullptr) {
+    front.remove(name);
+  }
+  front.write_good_nodes();
+  front.go(xenbus_state::initialising);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.go(xenbus_state::initialised);
+  EXPECT_TRUE(front.wait_for_backend(xenbus_state::connected)) << store_error();
+}
+INSTANTIATE_TEST_SUITE_P(
+    every, BadNodes,
+    ::testing::Values(bad_node{"protocol", "sparc-abi"}, bad_node{"protocol", ""}, bad_node{"ring-ref", nullptr},
+                      bad_node{"ring-ref", "99999999999"}, bad_node{"ring-ref", "12x"}, bad_node{"ring-ref", "-1"},
+                      bad_node{"ring-ref", "4294967295"}, bad_node{"event-channel", nullptr},
+                      bad_node{"event-channel", "123456"}, bad_node{"event-channel", " 1"},
+                      bad_node{"ring-page-order", "3"}, bad_node{"ring-page-order", "1"},
+                      bad_node{"ring-page-order", "18446744073709551617"}, bad_node{"multi-queue-num-queues", "0"},
+                      bad_node{"multi-queue-num-queues", "5"}, bad_node{"multi-queue-num-queues", "2"},
+                      bad_node{"multi-queue-num-queues", "65"}, bad_node{"feature-persistent", "2"},
+                      bad_node{"feature-persistent", "yes"}));
+
+class Seeds : public two_devices, public ::testing::WithParamInterface<std::uint32_t> {};
+
+TEST_P(Seeds, of_misdeeds_disturb_nobody_else_and_leave_nothing_behind) {
+  constexpr const char* strategies[] = {"batched_copy", "map_each", "persistent_pool"};
+  serve({.strategy = strategies[GetParam() % 3]});
+  std::atomic<bool> over{false};
+  std::jthread attacker([&] {
+    for (int round = 0; round < 5; ++round) {
+      scripted_frontend front(good_.host(), hostile_device, GetParam() % 3);
+      hostile_frontend hostile(front, GetParam() * 100 + static_cast<std::uint32_t>(round));
+      EXPECT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+      front.write("feature-persistent", "1");
+      front.write_good_nodes();
+      front.go(xenbus_state::initialised);
+      EXPECT_TRUE(front.wait_for_backend(xenbus_state::connected));
+      for (int step = 0; step < 300; ++step) {
+        hostile.step();
+      }
+      front.go(xenbus_state::closed);
+      EXPECT_TRUE(front.wait_for_backend(xenbus_state::closed));
+      for (const auto reference : front.ring_references()) {
+        EXPECT_FALSE(guest_.is_mapped(reference));
+      }
+      front.remove("ring-page-order");
+      front.go(xenbus_state::initialising);
+    }
+    over = true;
+  });
+  while (!over) {
+    good_device_works(5);
+  }
+  attacker.join();
+}
+INSTANTIATE_TEST_SUITE_P(some, Seeds, ::testing::Range(0U, 6U));
+
+// Case 96.
+TEST_F(two_devices, a_hundred_connections_leave_threads_and_descriptors_as_they_were) {
+  const auto count = [](const char* where) {
+    std::size_t entries = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(where)) {
+      ++entries;
+    }
+    return entries;
+  };
+  serve();
+  scripted_frontend front(good_.host(), hostile_device);
+  std::size_t threads = 0;
+  std::size_t descriptors = 0;
+  for (int cycle = 0; cycle < 100; ++cycle) {
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+    front.reset_ring();
+    front.write_good_nodes();
+    front.go(xenbus_state::initialised);
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+    for (int again = 0; again < 3; ++again) {
+      front.go(xenbus_state::connected);
+    }
+    front.go(xenbus_state::closed);
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::closed));
+    if (cycle == 3) {
+      threads = count("/proc/self/task");
+      descriptors = count("/proc/self/fd");
+    }
+    if (cycle == 99) {
+      EXPECT_EQ(count("/proc/self/task"), threads);
+      EXPECT_EQ(count("/proc/self/fd"), descriptors);
+    }
+    front.go(xenbus_state::initialising);
+  }
+}
+
+// Case 85: a storm of kicks without work costs its own device a pass now and then, and a request in it is served.
+TEST_F(two_devices, a_storm_of_kicks_is_slowed_down_and_hides_no_request) {
+  serve();
+  scripted_frontend front(good_.host(), hostile_device);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.write_good_nodes();
+  front.go(xenbus_state::initialised);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+  std::uint32_t sent = 0;
+  const auto end = std::chrono::steady_clock::now() + 500ms;
+  while (std::chrono::steady_clock::now() < end) {
+    for (int i = 0; i < 1000; ++i) {
+      front.kick();
+    }
+    protocol::blkif::request unknown{};
+    unknown.operation = 99;
+    front.put(unknown);
+    ASSERT_TRUE(front.wait_for_responses(++sent));
+  }
+  good_device_works(3);
+  const auto statistics = disk_->statistics();
+  ASSERT_EQ(statistics.size(), 1U);
+  EXPECT_EQ(statistics[0].requests, sent);
+}
+
+// Case 93, 97: the guest is destroyed with I/O under way.
+TEST_F(two_devices, a_guest_that_vanishes_ends_its_device_and_no_other) {
+  serve();
+  {
+    scripted_frontend front(good_.host(), hostile_device);
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+    front.write_good_nodes();
+    front.go(xenbus_state::initialised);
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+    hostile_frontend traffic(front, 1);
+    for (int i = 0; i < 20; ++i) {
+      traffic.step();
+    }
+    guest_.vanish();
+  }
+  server_.join();  // the device is over: run() returned
+  EXPECT_TRUE(disk_->finished());
+  disk_.reset();
+  good_device_works();
+}
+
+}  // namespace
+}  // namespace pvring::test
