@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "../aio/engine.hpp"
-#include "../aio/libaio.hpp"
 #include "../base/config.hpp"
 #include "../base/log.hpp"
 #include "../grant/batched_copy.hpp"
@@ -31,6 +30,11 @@
 #include "connection.hpp"
 #include "device.hpp"
 #include "negotiation.hpp"
+
+// The default engine. Without its library a composition has to name another one.
+#if __has_include(<libaio.h>)
+#include "../aio/libaio.hpp"
+#endif
 
 namespace pvring::blk {
 
@@ -85,10 +89,14 @@ class backend {
 
   /// Handles what the store and the queues have to say; never waits for either. False once the device is over.
   bool process() {
+    // The port clears the wake-up that stop() sends, so stop_ is looked at after that, never before: a stop between
+    // the look and the clearing would be forgotten.
+    bool more = port_.process();
     if (stop_.exchange(false, std::memory_order_acq_rel)) {
       port_.stop();
+      more = port_.process();
     }
-    return port_.process();
+    return more;
   }
 
   /// process() until the device is over: unplugged, its frontend gone, or stop() called and everything closed.

@@ -117,6 +117,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
         queue_({.domain = setup.domain,
                 .ring = ring_.bytes(),
                 .port = port_.number,
+                .reap_after_submit = setup.wanted.reap_after_submit,
                 .attention = setup.attention,
                 .who = setup.who},
                strategy_options(setup), setup.device, grants_, events_, engine_),

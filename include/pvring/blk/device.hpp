@@ -56,6 +56,8 @@ struct options {
   std::uint32_t idle_milliseconds = 60'000;   ///< after which unused persistent mappings are given up; 0: never
   std::size_t pass_budget = 256;              ///< requests per pass
   aio::reap_mode reap = aio::reap_mode::user_space;
+  /// Look for completions right after submitting; what is in the page cache is complete by then. Off only to compare.
+  bool reap_after_submit = true;
   blk::threads threads = blk::threads::own;
   wait::policy wait{};       ///< of the queues' own threads
   std::vector<int> cpus{};   ///< to pin queue i to cpus[i % size]; empty: not pinned

@@ -54,6 +54,7 @@ struct queue_setup {
   platform::port port = 0;    ///< bound on the event handle
   std::uint32_t ring_start = 0;
   std::size_t pass_budget = 256;
+  bool reap_after_submit = true;  ///< else before taking: completions of this pass's submission wait for the next
   /// Called by the queue's thread, once each, when the frontend broke the protocol and when a stopped queue has become idle.
   void (*attention)(void* who, protocol_error why) noexcept = nullptr;
   void* who = nullptr;
@@ -101,10 +102,13 @@ class queue {
   /// One pass; see wait::served. Takes at most `budget` requests.
   std::size_t service(std::size_t budget) noexcept {
     const std::size_t answered_before = answered_;
+    std::size_t reaped = setup_.reap_after_submit ? 0 : reap();
     const std::size_t taken = take(budget);
     expand();
     start();
-    std::size_t reaped = reap();
+    if (setup_.reap_after_submit) {
+      reaped = reap();
+    }
     strategy_.finish_releases([this](const grant::released& proof) { settle(proof); });
     publish();
     const std::size_t answered = answered_ - answered_before;
@@ -407,7 +411,7 @@ class queue {
   void settle(const grant::released& proof) noexcept {
     slot& s = static_cast<slot&>(proof.lease());
     const int error = s.result != 0 ? s.result : proof.error();
-    finish(s, error, s.grant::lease<wire_protocol>::settle(proof, status_of(s, error)));
+    finish(s, error, s.settle(proof, status_of(s, error)));
   }
 
   [[nodiscard]] static wire::status status_of(const slot& s, int error) noexcept {
