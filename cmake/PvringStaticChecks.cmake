@@ -2,6 +2,8 @@
 # Checks that compile or read files and run nothing, label "static"; included by tests/CMakeLists.txt.
 #   headers       every public header compiles alone and without warnings (also: cmake --build . --target pvring_headers)
 #   compile_fail  every tests/compile_fail/*.cpp is refused by the compiler, for the reason it states
+#   codegen       tests/codegen/check_*.py: what the compiler makes of the code, by each compiler that is there
+#   docs          the documentation's C++ blocks compile
 #   layers        no header includes what its layer must not know
 
 # --- headers -----------------------------------------------------------------------------------------------------------
@@ -72,6 +74,39 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
            COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/compile_fail/check.py" --self-check --
                    "${CMAKE_CXX_COMPILER}" -std=c++20 ${_flags})
   set_tests_properties(compile_fail.self_check PROPERTIES LABELS static TIMEOUT 120)
+endif()
+
+# --- codegen -----------------------------------------------------------------------------------------------------------
+find_program(PVRING_GXX NAMES g++)
+find_program(PVRING_CLANGXX NAMES clang++-14 clang++)
+mark_as_advanced(PVRING_GXX PVRING_CLANGXX)
+file(
+  GLOB _files
+  CONFIGURE_DEPENDS
+  RELATIVE "${PROJECT_SOURCE_DIR}/tests/codegen"
+  "${PROJECT_SOURCE_DIR}/tests/codegen/check_*.py")
+foreach(_file IN LISTS _files)
+  string(REGEX REPLACE "^check_(.*)\\.py$" "\\1" _name "${_file}")
+  foreach(_compiler IN ITEMS GXX CLANGXX)
+    if(NOT PVRING_${_compiler})
+      continue()
+    endif()
+    foreach(_level IN ITEMS O2 O3)
+      string(TOLOWER "codegen.${_name}.${_compiler}.${_level}" _test)
+      add_test(NAME ${_test} COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/codegen/${_file}"
+                                     "${PROJECT_SOURCE_DIR}" -- "${PVRING_${_compiler}}" -${_level})
+      set_tests_properties(${_test} PROPERTIES LABELS static SKIP_RETURN_CODE 77 TIMEOUT 300)
+    endforeach()
+  endforeach()
+endforeach()
+
+# --- docs --------------------------------------------------------------------------------------------------------------
+if(EXISTS "${PROJECT_SOURCE_DIR}/tests/docs/check_snippets.py")
+  file(GLOB _files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/*.md" "${PROJECT_SOURCE_DIR}/docs/*.md")
+  set(_snippets Python3::Interpreter "${PROJECT_SOURCE_DIR}/tests/docs/check_snippets.py")
+  add_test(NAME docs.snippets COMMAND ${_snippets} "${CMAKE_CXX_COMPILER}" "${PROJECT_SOURCE_DIR}/include" ${_files})
+  add_test(NAME docs.self_test COMMAND ${_snippets} --self-test "${CMAKE_CXX_COMPILER}" "${PROJECT_SOURCE_DIR}/include")
+  set_tests_properties(docs.snippets docs.self_test PROPERTIES LABELS static TIMEOUT 300)
 endif()
 
 # --- layers ------------------------------------------------------------------------------------------------------------

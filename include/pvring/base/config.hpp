@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A composition is one named struct that inherits these defaults and names what differs. Policies are only
-// declared here, so that a composition costs nothing to include; a backend's header brings their definitions.
+// A composition is one named struct that inherits these defaults and names what differs. Policies
+// are only declared here, so that a composition costs nothing to include; a backend's header brings
+// their definitions.
 #pragma once
 
 #include <concepts>
@@ -24,8 +25,8 @@ namespace observe {
 struct none;
 }
 
-/// What kind of policy a type is; each policy says so with `using policy_kind = ...`, and that keeps an
-/// engine from being named as a grant strategy.
+/// What kind of policy a type is; each policy says so with `using policy_kind = ...`, and that
+/// keeps an engine from being named as a grant strategy.
 namespace policy_kind {
 struct platform {};
 struct grants {};
@@ -39,8 +40,9 @@ struct default_config {
   /// Where grants, event channels and the store come from.
   using platform = pvring::platform::emulated;
   /// How the backend gets at the peer's pages: the first that platform and frontend allow.
-  using grants = pvring::grant::first_usable<pvring::grant::batched_copy, pvring::grant::persistent_pool,
-                                             pvring::grant::map_each>;
+  using grants =
+      pvring::grant::first_usable<pvring::grant::batched_copy, pvring::grant::persistent_pool,
+                                  pvring::grant::map_each>;
   /// What performs the I/O.
   using engine = pvring::aio::libaio;
   /// What is recorded of each request.
@@ -52,7 +54,8 @@ template <class Policy, class Kind>
 concept policy_of_kind = std::same_as<typename Policy::policy_kind, Kind>;
 }
 
-/// A struct that names one policy of each kind. It cannot see a misspelt member: that only adds a name.
+/// A struct that names one policy of each kind. It cannot see a misspelt member: that only adds a
+/// name.
 template <class Config>
 concept backend_config = detail::policy_of_kind<typename Config::platform, policy_kind::platform> &&
                          detail::policy_of_kind<typename Config::grants, policy_kind::grants> &&

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The named ways in which things go wrong outside the data path: what a peer did to break the protocol,
-// and what is wrong with a node, an image or an option. The data path itself speaks negative errno values.
+// The named ways in which things go wrong outside the data path: what a peer did to break the
+// protocol, and what is wrong with a node, an image or an option. The data path itself speaks
+// negative errno values.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,12 @@ using domain_id = std::uint16_t;
 /// What a peer did to break the protocol. The device it happened on is closed; nothing else is.
 enum class protocol_error : std::uint8_t {
   none,
-  request_producer_overrun,    ///< req_prod is further ahead of our responses than the ring has slots
-  response_producer_overrun,   ///< rsp_prod is ahead of the requests (seen by a frontend)
-  attach_indices_inconsistent, ///< req_prod and rsp_prod of a ring to attach to do not fit each other
-  unknown_response,            ///< a response whose id is not in flight (seen by a frontend)
-  wrong_response_operation,    ///< a response that echoes another operation (seen by a frontend)
+  request_producer_overrun,  ///< req_prod is further ahead of our responses than the ring has slots
+  response_producer_overrun,    ///< rsp_prod is ahead of the requests (seen by a frontend)
+  attach_indices_inconsistent,  ///< req_prod and rsp_prod of a ring to attach to do not fit each
+                                ///< other
+  unknown_response,             ///< a response whose id is not in flight (seen by a frontend)
+  wrong_response_operation,     ///< a response that echoes another operation (seen by a frontend)
 };
 
 /// The error's name, as logs and the store's error node show it.
@@ -49,7 +51,8 @@ class configuration_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A store node that is missing, malformed or out of range. The message names node, value, domain and remedy.
+/// A store node that is missing, malformed or out of range. The message names node, value, domain
+/// and remedy.
 class node_error : public configuration_error {
  public:
   /// \param node   full path of the node
@@ -57,9 +60,10 @@ class node_error : public configuration_error {
   /// \param domain the domain that writes it
   /// \param remedy what would be accepted
   node_error(std::string node, std::string value, domain_id domain, std::string_view remedy)
-      : configuration_error("node " + node + " (written by domain " + std::to_string(domain) + ") " +
-                            (value.empty() ? std::string("is missing") : "is '" + printable(value) + "'") +
-                            ": " + std::string(remedy)),
+      : configuration_error(
+            "node " + node + " (written by domain " + std::to_string(domain) + ") " +
+            (value.empty() ? std::string("is missing") : "is '" + printable(value) + "'") + ": " +
+            std::string(remedy)),
         node_(std::move(node)),
         value_(std::move(value)),
         domain_(domain) {}

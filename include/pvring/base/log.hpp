@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where the library's messages go: one function that the program may replace. A peer can cause messages at
-// will, so those are rate-limited where they are made.
+// Where the library's messages go: one function that the program may replace. A peer can cause
+// messages at will, so those are rate-limited where they are made.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,8 @@ inline void to_stderr(level severity, std::string_view message) noexcept {
 inline std::atomic<sink> current{&to_stderr};
 }  // namespace detail
 
-/// Replaces the sink of the whole process; the one set at start prints warnings and errors to stderr.
+/// Replaces the sink of the whole process; the one set at start prints warnings and errors to
+/// stderr.
 inline void set_sink(sink to) noexcept { detail::current.store(to, std::memory_order_release); }
 
 /// Hands one message to the sink.
@@ -37,11 +38,12 @@ inline void write(level severity, std::string_view message) noexcept {
   detail::current.load(std::memory_order_acquire)(severity, message);
 }
 
-/// Lets `burst` messages through per `window`, and says how many it kept back. One per device and kind.
+/// Lets `burst` messages through per `window`, and says how many it kept back. One per device and
+/// kind.
 class rate_limit {
  public:
-  explicit rate_limit(unsigned burst = 5,
-                      std::chrono::steady_clock::duration window = std::chrono::seconds(10)) noexcept
+  explicit rate_limit(unsigned burst = 5, std::chrono::steady_clock::duration window =
+                                              std::chrono::seconds(10)) noexcept
       : burst_(burst), window_(window) {}
 
   /// Writes `message`, unless the window's burst is used up. One thread only.

@@ -9,10 +9,13 @@ namespace pvring {
 
 /// A source of work.
 ///
-/// - `fd()` becomes readable when work arrives at an armed source; it stays the same while connected.
-/// - `arm()` clears what is pending, arranges for the wake-up, and looks again, in that order; true means
+/// - `fd()` becomes readable when work arrives at an armed source; it stays the same while
+/// connected.
+/// - `arm()` clears what is pending, arranges for the wake-up, and looks again, in that order; true
+/// means
 ///   that there is work, and then nobody may sleep. Arming an armed source is allowed.
-/// - `disarm()` says that somebody polls: wake-ups are not needed, and the source may suppress them.
+/// - `disarm()` says that somebody polls: wake-ups are not needed, and the source may suppress
+/// them.
 ///
 /// All calls come from the one thread that serves the queue.
 template <class S>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A number that a peer supplied and nobody has checked. It can be bounded, or echoed back to the peer
-// it came from; it cannot be calculated with, so a forgotten check does not compile.
+// A number that a peer supplied and nobody has checked. It can be bounded, or echoed back to the
+// peer it came from; it cannot be calculated with, so a forgotten check does not compile.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,8 @@ class untrusted {
     return value_ >= least && value_ <= most ? std::optional<T>(value_) : std::nullopt;
   }
 
-  /// The value for the two uses that need no bound: giving it back to its peer, and naming it in a message.
+  /// The value for the two uses that need no bound: giving it back to its peer, and naming it in a
+  /// message.
   [[nodiscard]] constexpr T echo() const noexcept { return value_; }
 
  private:

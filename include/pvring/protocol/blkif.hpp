@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block protocol on the wire (xen/io/blkif.h): operations, statuses, and the layouts of both ABIs. Plain structs
-// and numbers; blkif_abi.hpp reads and writes them in a ring.
+// The block protocol on the wire (xen/io/blkif.h): operations, statuses, and the layouts of both
+// ABIs. Plain structs and numbers; blkif_abi.hpp reads and writes them in a ring.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace pvring::protocol::blkif {
 
-/// Operations by their numbers on the wire; 4 is reserved, and a peer may send any other number too.
+/// Operations by their numbers on the wire; 4 is reserved, and a peer may send any other number
+/// too.
 namespace operation {
 inline constexpr std::uint8_t read = 0;
 inline constexpr std::uint8_t write = 1;
@@ -32,7 +33,8 @@ inline constexpr std::uint16_t max_direct_segments = 11;
 inline constexpr std::uint16_t max_indirect_pages = 8;
 inline constexpr std::uint16_t segments_per_indirect_page = 512;
 /// Segments that the format can express.
-inline constexpr std::uint16_t max_indirect_segments = max_indirect_pages * segments_per_indirect_page;
+inline constexpr std::uint16_t max_indirect_segments =
+    max_indirect_pages * segments_per_indirect_page;
 
 /// `flag` of a discard request.
 inline constexpr std::uint8_t discard_secure = 1;

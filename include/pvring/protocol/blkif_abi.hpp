@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One ABI of the block protocol as a ring sees it: how a request is fetched from a slot, field by field and each field
-// once, and how a response is stored. The ring hands in the only objects that may touch a slot.
+// One ABI of the block protocol as a ring sees it: how a request is fetched from a slot, field by
+// field and each field once, and how a response is stored. The ring hands in the only objects that
+// may touch a slot.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 
 namespace pvring::protocol::blkif {
 
-/// A request as fetched: a private copy that nobody has checked yet. Which members hold something depends on
-/// `operation`; what the operation does not use was not loaded.
+/// A request as fetched: a private copy that nobody has checked yet. Which members hold something
+/// depends on `operation`; what the operation does not use was not loaded.
 struct request {
   std::uint64_t id;                        ///< the peer's own mark, given back as it is
   untrusted<std::uint64_t> sector_number;  ///< sectors of 512 bytes
@@ -23,7 +24,8 @@ struct request {
   std::uint8_t operation;                  ///< as sent; 6 for indirect
   std::uint8_t indirect_operation;         ///< what an indirect request does
   std::uint8_t flag;                       ///< discard
-  segment direct[max_direct_segments];     ///< the first nr_segments are set, none where there are more than 11
+  segment direct[max_direct_segments];     ///< the first nr_segments are set, none where there are
+                                           ///< more than 11
   std::uint32_t indirect_grefs[max_indirect_pages];
 };
 
@@ -63,7 +65,8 @@ struct wire {
       case operation::flush: {
         into.sector_number = untrusted(load_u64(slot, offsetof(direct_request, sector_number)));
         into.nr_segments = untrusted<std::uint16_t>(second);
-        // More segments than a slot has is an error that the queue answers: nothing of them is needed for that.
+        // More segments than a slot has is an error that the queue answers: nothing of them is
+        // needed for that.
         const std::size_t count = second <= max_direct_segments ? second : 0;
         for (std::size_t i = 0; i < count; ++i) {
           into.direct[i] = load_segment(slot, offsetof(direct_request, seg) + i * sizeof(segment));
@@ -85,8 +88,8 @@ struct wire {
         into.sector_number = untrusted(load_u64(slot, offsetof(indirect, sector_number)));
         const std::size_t pages = count <= max_indirect_segments ? pages_for(count) : 0;
         for (std::size_t i = 0; i < pages; ++i) {
-          into.indirect_grefs[i] =
-              slot.template load<std::uint32_t>(offsetof(indirect, indirect_grefs) + i * sizeof(std::uint32_t));
+          into.indirect_grefs[i] = slot.template load<std::uint32_t>(
+              offsetof(indirect, indirect_grefs) + i * sizeof(std::uint32_t));
         }
         break;
       }
@@ -95,7 +98,8 @@ struct wire {
     }
   }
 
-  /// Stores `from` into `slot`, as a frontend does. For an indirect request `nr_segments` counts all segments.
+  /// Stores `from` into `slot`, as a frontend does. For an indirect request `nr_segments` counts
+  /// all segments.
   template <class Sink>
   static void store_request(Sink slot, const request& from) noexcept {
     using direct_request = typename layout::request;
@@ -109,11 +113,13 @@ struct wire {
       using indirect = typename layout::indirect_request;
       store_u64(slot, offsetof(indirect, sector_number), from.sector_number.echo());
       const std::uint16_t count = from.nr_segments.echo();
-      for (std::size_t i = 0; i < std::min<std::size_t>(pages_for(count), max_indirect_pages); ++i) {
-        slot.template store<std::uint32_t>(offsetof(indirect, indirect_grefs) + i * sizeof(std::uint32_t),
-                                           from.indirect_grefs[i]);
+      for (std::size_t i = 0; i < std::min<std::size_t>(pages_for(count), max_indirect_pages);
+           ++i) {
+        slot.template store<std::uint32_t>(
+            offsetof(indirect, indirect_grefs) + i * sizeof(std::uint32_t), from.indirect_grefs[i]);
       }
-      slot.template store<std::uint32_t>(0, from.operation | std::uint32_t{from.indirect_operation} << 8U |
+      slot.template store<std::uint32_t>(0, from.operation |
+                                                std::uint32_t{from.indirect_operation} << 8U |
                                                 std::uint32_t{count} << 16U);
     } else {
       store_u64(slot, offsetof(direct_request, sector_number), from.sector_number.echo());
@@ -125,8 +131,9 @@ struct wire {
     }
   }
 
-  /// What the response to `from` gives back. A frontend compares the operation with that of its request, and for an
-  /// indirect one that is the inner operation; 6 only where indirect is not offered, as an operation that is unknown.
+  /// What the response to `from` gives back. A frontend compares the operation with that of its
+  /// request, and for an indirect one that is the inner operation; 6 only where indirect is not
+  /// offered, as an operation that is unknown.
   [[nodiscard]] static echo echo_of(const request& from, bool indirect_offered) noexcept {
     const bool inner = from.operation == operation::indirect && indirect_offered;
     return {from.id, inner ? from.indirect_operation : from.operation};
@@ -138,7 +145,8 @@ struct wire {
     using wire_response = typename layout::response;
     store_u64(slot, offsetof(wire_response, id), to.id);
     slot.template store<std::uint8_t>(offsetof(wire_response, operation), to.operation);
-    slot.template store<std::int16_t>(offsetof(wire_response, status), static_cast<std::int16_t>(result));
+    slot.template store<std::int16_t>(offsetof(wire_response, status),
+                                      static_cast<std::int16_t>(result));
   }
 
   /// Loads a response, as a frontend does.
@@ -178,13 +186,16 @@ struct wire {
   template <class Source>
   static segment load_segment(Source slot, std::size_t offset) noexcept {
     const std::uint64_t word = load_u64(slot, offset);
-    return {static_cast<std::uint32_t>(word), static_cast<std::uint8_t>(word >> 32U),
-            static_cast<std::uint8_t>(word >> 40U), {}};
+    return {static_cast<std::uint32_t>(word),
+            static_cast<std::uint8_t>(word >> 32U),
+            static_cast<std::uint8_t>(word >> 40U),
+            {}};
   }
   template <class Sink>
   static void store_segment(Sink slot, std::size_t offset, const segment& from) noexcept {
     store_u64(slot, offset,
-              std::uint64_t{from.gref} | std::uint64_t{from.first_sect} << 32U | std::uint64_t{from.last_sect} << 40U);
+              std::uint64_t{from.gref} | std::uint64_t{from.first_sect} << 32U |
+                  std::uint64_t{from.last_sect} << 40U);
   }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The states through which the two ends of a device find each other (xen/io/xenbus.h). They are single digits in the
-// nodes named `state`.
+// The states through which the two ends of a device find each other (xen/io/xenbus.h). They are
+// single digits in the nodes named `state`.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ enum class xenbus_state : std::uint8_t {
 };
 
 /// The state that a node's value stands for, or nothing when it is none.
-[[nodiscard]] constexpr std::optional<xenbus_state> parse_xenbus_state(std::string_view value) noexcept {
+[[nodiscard]] constexpr std::optional<xenbus_state> parse_xenbus_state(
+    std::string_view value) noexcept {
   if (value.size() != 1 || value[0] < '0' || value[0] > '8') {
     return std::nullopt;
   }
@@ -34,8 +35,9 @@ enum class xenbus_state : std::uint8_t {
 }
 
 [[nodiscard]] constexpr std::string_view to_string(xenbus_state state) noexcept {
-  constexpr std::string_view names[] = {"Unknown",   "Initialising", "InitWait", "Initialised",  "Connected",
-                                        "Closing",   "Closed",       "Reconfiguring", "Reconfigured"};
+  constexpr std::string_view names[] = {"Unknown",     "Initialising",  "InitWait",
+                                        "Initialised", "Connected",     "Closing",
+                                        "Closed",      "Reconfiguring", "Reconfigured"};
   const auto index = static_cast<std::size_t>(state);
   return index < std::size(names) ? names[index] : names[0];
 }

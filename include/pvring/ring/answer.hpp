@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Release before respond, in the types: fetching a request leaves the backend with an obligation, and a ring takes nothing
-// but the answer that an obligation turns into. A lease on grants swallows the obligation until they are released.
+// Release before respond, in the types: fetching a request leaves the backend with an obligation,
+// and a ring takes nothing but the answer that an obligation turns into. A lease on grants swallows
+// the obligation until they are released.
 #pragma once
 
 #include <cassert>
@@ -20,8 +21,8 @@ class taken;
 template <back_protocol Protocol, std::unsigned_integral Index>
 class back_ring;
 
-/// A response that may be given now. Move-only, and made from an obligation only. Losing one is as bad as losing the
-/// obligation.
+/// A response that may be given now. Move-only, and made from an obligation only. Losing one is as
+/// bad as losing the obligation.
 template <class Protocol>
 class answer {
  public:
@@ -62,12 +63,14 @@ class answer {
   bool open_;
 };
 
-/// The duty to answer one request exactly once. Made by the ring when a request is fetched; losing one is a bug.
+/// The duty to answer one request exactly once. Made by the ring when a request is fetched; losing
+/// one is a bug.
 template <class Protocol>
 class obligation {
  public:
   obligation() = default;
-  obligation(obligation&& other) noexcept : echo_(other.echo_), owed_(std::exchange(other.owed_, false)) {}
+  obligation(obligation&& other) noexcept
+      : echo_(other.echo_), owed_(std::exchange(other.owed_, false)) {}
   obligation& operator=(obligation&& other) noexcept {
     assert(!owed_ && "a request would never be answered");
     echo_ = other.echo_;
@@ -98,7 +101,8 @@ class obligation {
   bool owed_ = false;
 };
 
-/// A request that the ring has just handed out. It is fetched at most once, and then owes an answer.
+/// A request that the ring has just handed out. It is fetched at most once, and then owes an
+/// answer.
 template <class Protocol>
 class taken {
  public:

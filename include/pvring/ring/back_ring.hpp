@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The backend's end of a shared ring: takes requests, gives responses, decides about notifications. It trusts nothing
-// that it reads, and it knows nothing of Xen: any memory of the right shape will do.
+// The backend's end of a shared ring: takes requests, gives responses, decides about notifications.
+// It trusts nothing that it reads, and it knows nothing of Xen: any memory of the right shape will
+// do.
 #pragma once
 
 #include <cassert>
@@ -22,18 +23,19 @@ namespace pvring::ring {
 
 /// One thread uses a back_ring. Nothing here makes a system call or allocates.
 ///
-/// Indices run freely over the whole range of `Index` and wrap; only differences of them mean something, and only
-/// indexing a slot reduces them modulo the ring size.
+/// Indices run freely over the whole range of `Index` and wrap; only differences of them mean
+/// something, and only indexing a slot reduces them modulo the ring size.
 template <back_protocol Protocol, std::unsigned_integral Index = std::uint32_t>
 class back_ring {
  public:
   using protocol = Protocol;
   using answer_type = answer<Protocol>;
 
-  /// A ring in `memory`, whole pages that the frontend has initialised, starting where `start` says: both of our indices
-  /// begin there. A fresh ring starts at 0; after a takeover it is the number of responses published, which needs a
-  /// predecessor that left with all it took answered and published (an answer given out of order, or not yet published,
-  /// lies where another request was). Nothing is written.
+  /// A ring in `memory`, whole pages that the frontend has initialised, starting where `start`
+  /// says: both of our indices begin there. A fresh ring starts at 0; after a takeover it is the
+  /// number of responses published, which needs a predecessor that left with all it took answered
+  /// and published (an answer given out of order, or not yet published, lies where another request
+  /// was). Nothing is written.
   /// \throws configuration_error when `memory` holds no slot, more than half as many as `Index` counts, or is not aligned
   explicit back_ring(std::span<std::byte> memory, Index start = 0)
       : page_(memory.data()),
@@ -44,10 +46,10 @@ class back_ring {
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Takes up to `budget` requests in ring order, calling `each(taken<Protocol>&)` for every one, and returns how many. The
-  /// consumer index moves before `each` runs, so whatever `each` causes sees the request as taken. Stops for good, with
-  /// `broken()` set, when the frontend's producer index is impossible; then nothing of that look is processed. `each` may
-  /// respond, but not take.
+  /// Takes up to `budget` requests in ring order, calling `each(taken<Protocol>&)` for every one,
+  /// and returns how many. The consumer index moves before `each` runs, so whatever `each` causes
+  /// sees the request as taken. Stops for good, with `broken()` set, when the frontend's producer
+  /// index is impossible; then nothing of that look is processed. `each` may respond, but not take.
   template <class Each>
   std::size_t take(std::size_t budget, Each&& each) noexcept {
     const Index available = look();
@@ -71,10 +73,12 @@ class back_ring {
   [[nodiscard]] bool has_requests() noexcept { return look() != 0; }
 
   /// Requests that were taken and not answered.
-  [[nodiscard]] std::size_t unanswered() const noexcept { return static_cast<Index>(req_cons_ - rsp_prod_); }
+  [[nodiscard]] std::size_t unanswered() const noexcept {
+    return static_cast<Index>(req_cons_ - rsp_prod_);
+  }
 
-  /// Writes one response into the next slot; the frontend sees it after `publish`. There is always room: every answer is
-  /// owed for a request whose slot has been taken.
+  /// Writes one response into the next slot; the frontend sees it after `publish`. There is always
+  /// room: every answer is owed for a request whose slot has been taken.
   void respond(answer_type&& response) noexcept {
     assert(unanswered() != 0 && "an answer to a request of another ring");
     response.give();
@@ -85,34 +89,38 @@ class back_ring {
   /// Whether responses were written since the last `publish`.
   [[nodiscard]] bool has_unpublished() const noexcept { return rsp_prod_ != rsp_published_; }
 
-  /// Shows all written responses to the frontend at once. True when it wants to be notified of them.
+  /// Shows all written responses to the frontend at once. True when it wants to be notified of
+  /// them.
   [[nodiscard]] bool publish() noexcept {
     const Index old = std::exchange(rsp_published_, rsp_prod_);
     if (old == rsp_prod_) {
       return false;
     }
-    // The store releases the responses. It and the load are both seq_cst, as are the frontend's store of rsp_event and its
-    // following load of rsp_prod: in the one order of these four, either we see the frontend's new event index, or the frontend,
-    // looking again before it sleeps, sees our responses. With less, both could miss.
+    // The store releases the responses. It and the load are both seq_cst, as are the frontend's
+    // store of rsp_event and its following load of rsp_prod: in the one order of these four, either
+    // we see the frontend's new event index, or the frontend, looking again before it sleeps, sees
+    // our responses. With less, both could miss.
     index(offsetof(indices, rsp_prod)).store(rsp_prod_, std::memory_order_seq_cst);
     const Index event = index(offsetof(indices, rsp_event)).load(std::memory_order_seq_cst);
     return crossed(old, rsp_prod_, event);
   }
 
-  /// Asks the frontend for a notification when `distance` more requests than have been taken are there, then looks again:
-  /// true means that there is work now, and the caller must not sleep. That is so, once, when this look finds the ring
-  /// broken: somebody has to notice. A distance that the free slots cannot reach is cut down to them; whoever asks for
-  /// more than 1 also needs a timer, as fewer may be all that comes.
+  /// Asks the frontend for a notification when `distance` more requests than have been taken are
+  /// there, then looks again: true means that there is work now, and the caller must not sleep.
+  /// That is so, once, when this look finds the ring broken: somebody has to notice. A distance
+  /// that the free slots cannot reach is cut down to them; whoever asks for more than 1 also needs
+  /// a timer, as fewer may be all that comes.
   [[nodiscard]] bool arm(Index distance = 1) noexcept {
     const protocol_error before = broken_;
     distance = reachable(distance, size_ - static_cast<Index>(req_cons_ - rsp_published_));
     // seq_cst for the reason given in publish(), with the roles swapped.
-    index(offsetof(indices, req_event)).store(static_cast<Index>(req_cons_ + distance), std::memory_order_seq_cst);
+    index(offsetof(indices, req_event))
+        .store(static_cast<Index>(req_cons_ + distance), std::memory_order_seq_cst);
     return look(std::memory_order_seq_cst) >= distance || broken_ != before;
   }
 
-  // Parking needs no call: an event index that is not renewed lies behind the frontend's producer index, and then the
-  // frontend does not notify.
+  // Parking needs no call: an event index that is not renewed lies behind the frontend's producer
+  // index, and then the frontend does not notify.
 
   /// Set once the frontend broke the protocol; take() finds nothing from then on.
   [[nodiscard]] protocol_error broken() const noexcept { return broken_; }
@@ -121,13 +129,14 @@ class back_ring {
   [[nodiscard]] Index request_consumer() const noexcept { return req_cons_; }
   [[nodiscard]] Index response_producer() const noexcept { return rsp_published_; }
 
-  /// The published indices of a ring to attach to, where they fit each other: a backend that takes over reads both once, and refuses
-  /// a pair that no honest history leads to.
+  /// The published indices of a ring to attach to, where they fit each other: a backend that takes
+  /// over reads both once, and refuses a pair that no honest history leads to.
   struct published {
     Index req_prod;
     Index rsp_prod;
   };
-  [[nodiscard]] static std::optional<published> read_published(std::span<std::byte> memory) noexcept {
+  [[nodiscard]] static std::optional<published> read_published(
+      std::span<std::byte> memory) noexcept {
     if (protocol_slots(memory) == 0) {
       return std::nullopt;
     }
@@ -156,14 +165,16 @@ class back_ring {
     return page_ + pvring::protocol::ring_header_bytes + (at & (size_ - 1)) * Protocol::slot_bytes;
   }
 
-  // How many requests are there that were not taken; one load of the frontend's index, checked before it is believed.
-  // Acquire: pairs with the frontend's publishing store, so its slots are seen as written.
+  // How many requests are there that were not taken; one load of the frontend's index, checked
+  // before it is believed. Acquire: pairs with the frontend's publishing store, so its slots are
+  // seen as written.
   Index look(std::memory_order order = std::memory_order_acquire) noexcept {
     const Index produced = index(offsetof(indices, req_prod)).load(order);
-    // The frontend may run ahead of our responses by the ring size: exactly full is legal, one more is not. An index that
-    // went back shows as a huge difference.
+    // The frontend may run ahead of our responses by the ring size: exactly full is legal, one more
+    // is not. An index that went back shows as a huge difference.
     if (static_cast<Index>(produced - rsp_prod_) > size_ ||
-        static_cast<Index>(produced - rsp_prod_) < static_cast<Index>(req_cons_ - rsp_prod_)) [[unlikely]] {
+        static_cast<Index>(produced - rsp_prod_) < static_cast<Index>(req_cons_ - rsp_prod_))
+        [[unlikely]] {
       broken_ = protocol_error::request_producer_overrun;
     }
     return broken_ == protocol_error::none ? static_cast<Index>(produced - req_cons_) : Index{0};

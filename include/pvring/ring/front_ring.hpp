@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The frontend's end of a shared ring: puts requests, takes responses. It initialises the ring page and trusts its backend
-// no more than a backend trusts a frontend.
+// The frontend's end of a shared ring: puts requests, takes responses. It initialises the ring page
+// and trusts its backend no more than a backend trusts a frontend.
 #pragma once
 
 #include <cassert>
@@ -24,8 +24,8 @@ class front_ring {
  public:
   using protocol = Protocol;
 
-  /// Initialises the ring in `memory`, whole pages not yet shown to a backend: all indices at `start`, all events one
-  /// further, so that the first message either way notifies.
+  /// Initialises the ring in `memory`, whole pages not yet shown to a backend: all indices at
+  /// `start`, all events one further, so that the first message either way notifies.
   /// \throws configuration_error when `memory` holds no slot, more than half as many as `Index` counts, or is not aligned
   explicit front_ring(std::span<std::byte> memory, Index start = 0)
       : page_(memory.data()),
@@ -36,19 +36,26 @@ class front_ring {
     std::memset(page_, 0, memory.size());
     index(offsetof(indices, req_prod)).store(start, std::memory_order_relaxed);
     index(offsetof(indices, rsp_prod)).store(start, std::memory_order_relaxed);
-    index(offsetof(indices, req_event)).store(static_cast<Index>(start + 1), std::memory_order_relaxed);
-    index(offsetof(indices, rsp_event)).store(static_cast<Index>(start + 1), std::memory_order_release);
+    index(offsetof(indices, req_event))
+        .store(static_cast<Index>(start + 1), std::memory_order_relaxed);
+    index(offsetof(indices, rsp_event))
+        .store(static_cast<Index>(start + 1), std::memory_order_release);
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Requests that can be put now.
-  [[nodiscard]] std::size_t space() const noexcept { return size_ - static_cast<Index>(req_prod_ - rsp_cons_); }
+  [[nodiscard]] std::size_t space() const noexcept {
+    return size_ - static_cast<Index>(req_prod_ - rsp_cons_);
+  }
 
   /// Requests put and not answered.
-  [[nodiscard]] std::size_t outstanding() const noexcept { return static_cast<Index>(req_prod_ - rsp_cons_); }
+  [[nodiscard]] std::size_t outstanding() const noexcept {
+    return static_cast<Index>(req_prod_ - rsp_cons_);
+  }
 
-  /// Writes one request into the next slot; the backend sees it after `publish`. \pre `space() != 0`
+  /// Writes one request into the next slot; the backend sees it after `publish`. \pre `space() !=
+  /// 0`
   void put(const typename Protocol::request& request) noexcept {
     assert(space() != 0 && "the ring is full");
     Protocol::store_request(slot_sink(slot_at(req_prod_)), request);
@@ -68,14 +75,16 @@ class front_ring {
     return crossed(old, req_prod_, event);
   }
 
-  /// Takes up to `budget` responses in ring order, calling `each(response)` for every one, and returns how many. Each is
-  /// loaded once; whether its id is in flight, and its operation that of the request, is the caller's to check.
+  /// Takes up to `budget` responses in ring order, calling `each(response)` for every one, and
+  /// returns how many. Each is loaded once; whether its id is in flight, and its operation that of
+  /// the request, is the caller's to check.
   template <class Each>
   std::size_t take(std::size_t budget, Each&& each) {
     std::size_t count = look(std::memory_order_acquire);
     count = count < budget ? count : budget;
     for (std::size_t i = 0; i < count; ++i) {
-      const typename Protocol::response response = Protocol::fetch_response(slot_source(slot_at(rsp_cons_)));
+      const typename Protocol::response response =
+          Protocol::fetch_response(slot_source(slot_at(rsp_cons_)));
       ++rsp_cons_;
       each(response);
     }
@@ -84,13 +93,14 @@ class front_ring {
 
   [[nodiscard]] bool has_responses() noexcept { return look(std::memory_order_acquire) != 0; }
 
-  /// Asks the backend for a notification when `distance` more responses are there, then looks again: true means that there
-  /// is work now, or, once, that this look finds the ring broken. A distance that the requests shown to the backend cannot
-  /// reach is cut down to them.
+  /// Asks the backend for a notification when `distance` more responses are there, then looks
+  /// again: true means that there is work now, or, once, that this look finds the ring broken. A
+  /// distance that the requests shown to the backend cannot reach is cut down to them.
   [[nodiscard]] bool arm(Index distance = 1) noexcept {
     const protocol_error before = broken_;
     distance = reachable(distance, static_cast<Index>(req_published_ - rsp_cons_));
-    index(offsetof(indices, rsp_event)).store(static_cast<Index>(rsp_cons_ + distance), std::memory_order_seq_cst);
+    index(offsetof(indices, rsp_event))
+        .store(static_cast<Index>(rsp_cons_ + distance), std::memory_order_seq_cst);
     return look(std::memory_order_seq_cst) >= distance || broken_ != before;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The only file that touches peer-writable ring memory. Every access is one relaxed or stronger atomic operation on a
-// naturally aligned word: the compiler can neither repeat it nor tear it, and a racing peer is not undefined behaviour.
+// The only file that touches peer-writable ring memory. Every access is one relaxed or stronger
+// atomic operation on a naturally aligned word: the compiler can neither repeat it nor tear it, and
+// a racing peer is not undefined behaviour.
 #pragma once
 
 #include <atomic>
@@ -12,7 +13,8 @@
 namespace pvring::ring {
 
 namespace detail {
-// A peer's page has no declared type in this program, and std::atomic_ref of a const type is not to be had in C++20.
+// A peer's page has no declared type in this program, and std::atomic_ref of a const type is not to
+// be had in C++20.
 template <std::integral T>
 [[nodiscard]] std::atomic_ref<T> word_at(std::byte* address) noexcept {
   static_assert(std::atomic_ref<T>::is_always_lock_free);
@@ -26,7 +28,8 @@ class slot_source {
   explicit slot_source(std::byte* slot) noexcept : slot_(slot) {}
 
   /// One load. \pre `offset` is a multiple of sizeof(T), counted from an address that is one too
-  // Relaxed: the acquire load of the producer index came before, and orders this after the peer's writes.
+  // Relaxed: the acquire load of the producer index came before, and orders this after the peer's
+  // writes.
   template <std::integral T>
   [[nodiscard]] T load(std::size_t offset) const noexcept {
     return detail::word_at<T>(slot_ + offset).load(std::memory_order_relaxed);
@@ -68,12 +71,13 @@ class shared_index {
   std::byte* address_;
 };
 
-/// Copies `bytes` bytes out of memory that a peer may be writing, each byte loaded once, 8 at a time.
-/// \pre `from` is aligned to 8 bytes and `bytes` is a multiple of 8
+/// Copies `bytes` bytes out of memory that a peer may be writing, each byte loaded once, 8 at a
+/// time. \pre `from` is aligned to 8 bytes and `bytes` is a multiple of 8
 inline void copy_once(void* to, std::byte* from, std::size_t bytes) noexcept {
   auto* out = static_cast<std::byte*>(to);
   for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = detail::word_at<std::uint64_t>(from + at).load(std::memory_order_relaxed);
+    const std::uint64_t word =
+        detail::word_at<std::uint64_t>(from + at).load(std::memory_order_relaxed);
     std::memcpy(out + at, &word, sizeof word);
   }
 }

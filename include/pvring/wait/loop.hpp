@@ -146,24 +146,34 @@ class waiter {
   [[nodiscard]] const waiter_counters& counters() const noexcept { return counters_; }
 
  private:
+  // What waiting for one source has taught.
   struct state {
     window polled;
-    std::uint64_t mark = 0;  // what the source had done when the wait began
-    bool measured = false;   // whether that number means anything
+    std::uint64_t mark = 0;  // what it had done, or had in flight, when the wait began
     bool expecting = true;   // whether work can come from it during this wait
   };
+  enum class share : std::uint8_t { none, some, unknown };
 
   template <class S>
-  static void mark(S& s, state& into) noexcept {
+  static void begin(S& s, state& of) noexcept {
     if constexpr (source_with_progress<S>) {
-      into.mark = s.progress();
-      into.measured = true;
+      of.mark = s.progress();
     } else if constexpr (source_with_flights<S>) {
-      into.mark = s.in_flight();
-      into.measured = true;
+      of.mark = s.in_flight();
+      of.expecting = of.mark != 0;
     }
-    if constexpr (source_with_flights<S>) {
-      into.expecting = s.in_flight() != 0;
+  }
+
+  // What a source had to do with the work that ended the wait.
+  template <class S>
+  static share share_of(S& s, const state& of) noexcept {
+    if constexpr (source_with_progress<S>) {
+      return s.progress() != of.mark ? share::some : share::none;
+    } else if constexpr (source_with_flights<S>) {
+      // The same pass may have put more into flight than it took out.
+      return !of.expecting ? share::none : s.in_flight() < of.mark ? share::some : share::unknown;
+    } else {
+      return share::unknown;
     }
   }
 
@@ -184,7 +194,7 @@ class waiter {
       waiting_ = now;
       longest_ = std::chrono::nanoseconds(0);
       for_each_state([this](auto& s, state& of) noexcept {
-        mark(s, of);
+        begin(s, of);
         if (of.expecting) {
           longest_ = std::max(longest_, of.polled.length());
         }
@@ -201,8 +211,8 @@ class waiter {
     return false;
   }
 
-  // The wait brought work: whose was it? Those that show progress; if none does, those that cannot
-  // show any.
+  // The wait brought work: whose was it? Those that show it; if none does, those that cannot show
+  // it.
   void end_wait() noexcept {
     const std::chrono::nanoseconds waited = options_.now() - *waiting_;
     waiting_.reset();
@@ -210,24 +220,20 @@ class waiter {
       polling_ = false;
       counters_.polls_paid.add();
     }
-    std::array<bool, max_sources> moved{};
-    bool any_moved = false;
+    std::array<share, max_sources> shares{};
+    share whose = share::unknown;
     std::size_t i = 0;
     for_each_state([&](auto& s, state& of) noexcept {
-      state now;
-      mark(s, now);
-      moved[i] = of.measured && now.mark != of.mark;
-      any_moved |= moved[i++];
+      shares[i] = share_of(s, of);
+      whose = shares[i++] == share::some ? share::some : whose;
     });
-    i = 0;
-    for_each_state([&](auto&, state& of) noexcept {
-      const bool credit = moved[i++] || (!any_moved && !of.measured);
-      if (credit) {
-        of.polled.brought_work(waited, policy_.options());
-      } else if (of.expecting) {
-        of.polled.brought_nothing(waited, policy_.options());
+    for (i = 0; i < sources_; ++i) {
+      if (shares[i] == whose) {
+        states_[i].polled.brought_work(waited, policy_.options());
+      } else if (states_[i].expecting) {
+        states_[i].polled.brought_nothing(waited, policy_.options());
       }
-    });
+    }
   }
 
   // Every source is armed, even after one of them has found work: a source is not starved of its

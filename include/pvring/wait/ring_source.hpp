@@ -38,7 +38,7 @@ struct ring_source_counters {
   counter spurious;    ///< of those, the ones without work
   counter delayed;     ///< of those, the ones that kept the port masked for a while
   counter unmasks;     ///< times that the port was unmasked: a system call each
-  counter suppressed;  ///< requests that came without an event of their own
+  counter suppressed;  ///< requests taken beyond the events that brought work: kicks not needed
 };
 
 struct ring_source_options {
@@ -56,12 +56,11 @@ struct ring_source_options {
 /// was set and the ring was looked at again without finding work, provided that there is a wanted
 /// ring and no delay is running. So
 ///
-/// - an event is taken back into service only after its requests were processed (a storm costs its
-/// own device a pass, and
-///   nobody else anything);
-/// - no kick is lost: one sent after the event index was set is either seen by the look (the
-/// request is published before
-///   the kick) or finds the port masked, stays pending, and fires at the unmasking.
+/// - an event is taken back into service only after its requests were processed: a storm costs its
+///   own device a pass, and nobody else anything;
+/// - no kick is lost: one sent after the event index was set either has its request seen by the
+///   look (it is published before the kick), or finds the port masked, stays pending, and fires at
+///   the unmasking.
 ///
 /// **While somebody polls** nothing needs to be done: the event indices lie behind the frontend's
 /// producer index once it has passed them, and the port is masked once it has fired. So one kick
@@ -102,7 +101,9 @@ class ring_source {
       return true;
     }
     judge();
-    if (masked_ && wanted && !delay_running()) {
+    const bool delayed =
+        delay_running();  // asked in any case: a deadline must not stay in the past
+    if (masked_ && wanted && !delayed) {
       masked_ = false;
       counters_.unmasks.add();
       events_.unmask(port_);
@@ -135,7 +136,7 @@ class ring_source {
     for_each_ring([&](auto& m) { taken += m.taken_since_last(); });
     if (taken != 0) {
       taken_ += taken;
-      counters_.suppressed.add(taken - (std::exchange(unclaimed_event_, false) ? 1 : 0));
+      count_suppressed();
     }
     return taken_;
   }
@@ -171,7 +172,6 @@ class ring_source {
       if (*fired == port_) {
         masked_ = true;
         event_ = true;
-        unclaimed_event_ = true;
         counters_.events.add();
         return;
       }
@@ -189,15 +189,19 @@ class ring_source {
 
   // Did the event that was taken, if any, bring work? The rings were just found without.
   void judge() noexcept {
-    const bool brought_work = progress() != std::exchange(judged_, taken_);
+    const std::uint64_t taken = progress();
+    const bool brought_work = std::exchange(judged_, taken) != taken;
     if (brought_work) {
       in_vain_ = 0;
       delayed_until_.reset();
     }
-    if (!std::exchange(event_, false) || brought_work || any_requests()) {
+    if (!std::exchange(event_, false)) {
       return;
     }
-    unclaimed_event_ = false;
+    if (brought_work || any_requests()) {
+      count_suppressed();
+      return;
+    }
     counters_.spurious.add();
     if (in_vain_++ == 0) {
       return;
@@ -216,6 +220,11 @@ class ring_source {
     return any;
   }
 
+  void count_suppressed() noexcept {
+    const std::uint64_t useful = counters_.events.get() - counters_.spurious.get();
+    counters_.suppressed.set(taken_ - std::min(taken_, useful));
+  }
+
   bool delay_running() noexcept {
     if (delayed_until_ && options_.now() >= *delayed_until_) {
       delayed_until_.reset();
@@ -227,12 +236,11 @@ class ring_source {
   platform::port port_;
   ring_source_options options_;
   std::tuple<member<Rings>...> rings_;
-  bool masked_ = true;  // as far as this thread knows; a port that has fired unseen is masked too
-  bool event_ = false;  // taken from the handle, and not yet judged
-  bool unclaimed_event_ = false;  // taken from the handle, and no request counted against it
-  unsigned in_vain_ = 0;          // events without work in a row
-  std::uint64_t taken_ = 0;       // requests
-  std::uint64_t judged_ = 0;      // taken_ at the last judgement
+  bool masked_ = true;    // as far as this thread knows; a port that has fired unseen is masked too
+  bool event_ = false;    // taken from the handle, and not yet judged
+  unsigned in_vain_ = 0;  // events without work in a row
+  std::uint64_t taken_ = 0;   // requests
+  std::uint64_t judged_ = 0;  // taken_ at the last judgement
   std::optional<time_point> delayed_until_;
   ring_source_counters counters_;
 };

@@ -45,7 +45,7 @@ class temporary_file {
 };
 
 class libaio_seam : public testing::Test {
- protected:
+ public:
   libaio_seam() { fake::current = std::make_unique<fake::kernel>(); }
 
   /// Opens the image buffered, so that no test depends on the file system's idea of direct I/O.

@@ -6,7 +6,7 @@ namespace seam {
 namespace {
 
 class libaio_flush : public libaio_seam {
- protected:
+ public:
   int flush_now() {
     submit({&flush()});
     while (kernel().completed < kernel().accepted.size()) {

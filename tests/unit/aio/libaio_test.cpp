@@ -33,7 +33,7 @@ struct place {
 };
 
 class libaio_on : public testing::TestWithParam<place> {
- protected:
+ public:
   libaio_on() : dir(GetParam().directory) {}
 
   file_image open(const std::string& path) { return file_image(path, {.direct = GetParam().direct}); }

@@ -27,7 +27,7 @@ struct rules {
 };
 
 class progress_of : public testing::Test {
- protected:
+ public:
   progress start(operation kind, std::uint64_t offset, std::size_t length) {
     buffer = {room.data(), length};
     work = {};

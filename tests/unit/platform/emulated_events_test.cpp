@@ -122,7 +122,8 @@ TEST_F(EmulatedEvents, APortThatStormsDoesNotStarveTheOthers) {
     channels.push_back(connect());
   }
   const channel storm = channels[70];
-  for (const std::size_t victim : {std::size_t{0}, std::size_t{69}, std::size_t{71}, std::size_t{199}}) {
+  for (const std::size_t victim :
+       {std::size_t{0}, std::size_t{69}, std::size_t{71}, std::size_t{199}}) {
     frontend.notify(storm.front);
     frontend.notify(channels[victim].front);
     bool served = false;
@@ -144,7 +145,8 @@ TEST_F(EmulatedEvents, BindingNamesBothEndsWhenRefused) {
   const port for_other = frontend.alloc_unbound(9);
   const port taken = frontend.alloc_unbound(0);
   (void)backend.bind(guest_id, taken);
-  expect_system_error(EACCES, "domain 0 binding to port " + std::to_string(for_other) + " of domain 3",
+  expect_system_error(EACCES,
+                      "domain 0 binding to port " + std::to_string(for_other) + " of domain 3",
                       [&] { (void)backend.bind(guest_id, for_other); });
   expect_system_error(EINVAL, "bound to it already", [&] { (void)backend.bind(guest_id, taken); });
   expect_system_error(EINVAL, "no such port", [&] { (void)backend.bind(4, taken); });
@@ -229,7 +231,8 @@ TEST_F(EmulatedEvents, RunningOutOfPortsAndHandlesHasARemedy) {
 }
 
 TEST_F(EmulatedEvents, NoKickIsLostBetweenTwoThreads) {
-  // Cases 82, 88, 91: each side sleeps until the other has kicked; a lost kick would stop them for ever.
+  // Cases 82, 88, 91: each side sleeps until the other has kicked; a lost kick would stop them for
+  // ever.
   constexpr int rounds = 20'000;
   const channel c = connect();
   const auto wait_for = [](emulated_events& events, port p) {
@@ -315,7 +318,8 @@ TEST_F(EmulatedEvents, SeveralKickersAndPortsLoseNothing) {
   bool lost = false;
   while (!lost && seen != std::array<std::uint32_t, kickers>{kicks, kicks, kicks}) {
     if (const auto fired = backend.pending()) {
-      const auto which = static_cast<std::size_t>(std::find(backs.begin(), backs.end(), *fired) - backs.begin());
+      const auto which =
+          static_cast<std::size_t>(std::find(backs.begin(), backs.end(), *fired) - backs.begin());
       ASSERT_LT(which, backs.size());
       backend.unmask(*fired);
       seen[which] = published[which].load(std::memory_order_relaxed);

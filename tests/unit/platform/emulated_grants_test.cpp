@@ -241,7 +241,8 @@ TEST_F(EmulatedGrants, EachOperationHasItsOwnStatus) {
   std::array<char, 5> local{'1', '2', '3', '4', '5'};
   std::array<copy_operation, 5> ops{piece(&local[0], r[0], 0, 1), piece(&local[1], 4000, 0, 1),
                                     piece(&local[2], read_only[0], 0, 1),
-                                    piece(&local[3], 1'000'000, 0, 1), piece(&local[4], r[1], 0, 1)};
+                                    piece(&local[3], 1'000'000, 0, 1),
+                                    piece(&local[4], r[1], 0, 1)};
   EXPECT_EQ(grants.copy(guest_id, direction::to_peer, ops), 0);
   EXPECT_EQ(ops[0].status, grant_status::okay);
   EXPECT_EQ(ops[1].status, grant_status::bad_reference);
@@ -259,10 +260,11 @@ TEST_F(EmulatedGrants, OneMalformedOperationRefusesTheCall) {
   // Case 56: validate before batching.
   const auto r = grant_pages(1);
   char local = 'x';
-  for (const auto& [offset, length] : {std::pair{0, 0}, {0, 4097}, {4095, 2}, {4096, 1}, {65535, 1}}) {
-    std::array<copy_operation, 2> ops{
-        piece(&local, r[0], 0, 1),
-        piece(&local, r[0], static_cast<std::uint16_t>(offset), static_cast<std::uint16_t>(length))};
+  for (const auto& [offset, length] :
+       {std::pair{0, 0}, {0, 4097}, {4095, 2}, {4096, 1}, {65535, 1}}) {
+    std::array<copy_operation, 2> ops{piece(&local, r[0], 0, 1),
+                                      piece(&local, r[0], static_cast<std::uint16_t>(offset),
+                                            static_cast<std::uint16_t>(length))};
     EXPECT_EQ(grants.copy(guest_id, direction::to_peer, ops), EINVAL) << offset << ' ' << length;
   }
   EXPECT_EQ(memory[0], std::byte{'a'});
@@ -283,7 +285,8 @@ TEST_F(EmulatedGrants, LocalMemoryThatIsNotThereFailsTheCall) {
 TEST_F(EmulatedGrants, CountsSystemCallsAndHypercallsOfCopies) {
   const auto r = grant_pages(1);
   std::vector<char> local(4096 * 3);
-  auto* aligned = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(local.data()) + 4095) / 4096 * 4096);
+  auto* aligned = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(local.data()) + 4095) /
+                                          4096 * 4096);
   std::vector<copy_operation> ops(2500, piece(aligned, r[0], 0, 8));
   EXPECT_EQ(grants.copy(guest_id, direction::from_peer, ops), 0);
   EXPECT_EQ(grants.batch_limit(), 1024U);
@@ -299,7 +302,8 @@ TEST_F(EmulatedGrants, CountsSystemCallsAndHypercallsOfCopies) {
 }
 
 TEST_F(EmulatedGrants, AHostWithoutGrantCopySaysSo) {
-  const emulated_host old = emulated_host::create({.domains = 1, .pages_per_domain = 16, .grant_copy = false});
+  const emulated_host old =
+      emulated_host::create({.domains = 1, .pages_per_domain = 16, .grant_copy = false});
   emulated platform{old};
   emulated_grants handle = platform.open_grants(1);
   EXPECT_FALSE(handle.has_copy());
@@ -359,7 +363,8 @@ TEST_F(EmulatedGrants, AllHandlesInUseIsAnErrorWithARemedy) {
 }
 
 TEST_F(EmulatedGrants, EndingAGrantAndMappingItNeverBothSucceed) {
-  // A map that was granted shows the page that the reference named, whatever the guest does meanwhile.
+  // A map that was granted shows the page that the reference named, whatever the guest does
+  // meanwhile.
   std::byte* page = guest.allocate_pages(2);
   std::memset(page, 'o', page_size);
   std::memset(page + page_size, 'm', page_size);
@@ -411,7 +416,8 @@ TEST_F(EmulatedGrants, AGrantThatEndedIsNoLongerCopiedTo) {
     }
     std::memset(page, 'g', page_size);
     std::this_thread::yield();
-    ASSERT_TRUE(std::all_of(page, page + page_size, [](std::byte b) { return b == std::byte{'g'}; }));
+    ASSERT_TRUE(
+        std::all_of(page, page + page_size, [](std::byte b) { return b == std::byte{'g'}; }));
     current = guest.grant(0, page, access::read_write);
   }
   done = true;

@@ -61,7 +61,8 @@ TEST_F(EmulatedGuest, ReferencesAreReusedAndRunOut) {
   EXPECT_FALSE(guest.end_grant(0));
   EXPECT_FALSE(guest.end_grant(0xffff'ffff));
   EXPECT_FALSE(guest.is_mapped(0xffff'ffff));
-  expect_system_error(EINVAL, "no page", [&] { (void)guest.grant(0, page + 1, access::read_only); });
+  expect_system_error(EINVAL, "no page",
+                      [&] { (void)guest.grant(0, page + 1, access::read_only); });
   expect_system_error(EINVAL, "no page", [&] { (void)guest.grant(0, nullptr, access::read_only); });
 }
 

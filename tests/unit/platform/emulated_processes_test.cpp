@@ -174,7 +174,8 @@ TEST_F(EmulatedProcesses, AMachineIsPassedOverASocket) {
   detail::send_descriptors(sockets[0], std::array<int, 1>{sockets[0]});
   EXPECT_THROW((void)emulated_host::receive(sockets[1]), std::runtime_error);
   (void)::close(sockets[0]);
-  expect_system_error(EPROTO, "descriptors came", [&] { (void)emulated_host::receive(sockets[1]); });
+  expect_system_error(EPROTO, "descriptors came",
+                      [&] { (void)emulated_host::receive(sockets[1]); });
   (void)::close(sockets[1]);
 }
 

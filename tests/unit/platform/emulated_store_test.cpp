@@ -85,17 +85,16 @@ TEST_F(EmulatedStore, RefusesPathsThatXenRefuses) {
 
 TEST_F(EmulatedStore, DomainsSeeOnlyWhatTheyMay) {
   store.write("/local/domain/0/backend/vbd/3/51712/state", "2");
-  expect_system_error(EACCES, "domain 3 may not read", [&] {
-    (void)front.read("/local/domain/0/backend/vbd/3/51712/state");
-  });
+  expect_system_error(EACCES, "domain 3 may not read",
+                      [&] { (void)front.read("/local/domain/0/backend/vbd/3/51712/state"); });
   expect_system_error(EACCES, "may not read",
                       [&] { (void)front.read("/local/domain/0/backend/nothing"); });
   expect_system_error(EACCES, "may not read", [&] { (void)front.list("/local/domain/0"); });
-  store.set_permissions("/local/domain/0/backend/vbd/3/51712/state", {.owner = 0, .reader = guest_id});
+  store.set_permissions("/local/domain/0/backend/vbd/3/51712/state",
+                        {.owner = 0, .reader = guest_id});
   EXPECT_EQ(front.read("/local/domain/0/backend/vbd/3/51712/state"), "2");
-  expect_system_error(EACCES, "may not write", [&] {
-    front.write("/local/domain/0/backend/vbd/3/51712/state", "6");
-  });
+  expect_system_error(EACCES, "may not write",
+                      [&] { front.write("/local/domain/0/backend/vbd/3/51712/state", "6"); });
   expect_system_error(EACCES, "may not write",
                       [&] { front.remove("/local/domain/0/backend/vbd/3/51712/state"); });
   expect_system_error(EACCES, "may not write", [&] { front.write("/new", ""); });
@@ -114,7 +113,8 @@ TEST_F(EmulatedStore, ANodeBelowInheritsItsReaderAndBelongsToItsMaker) {
   front.set_permissions("device/vbd/51712", {.owner = guest_id, .reader = 9});
   front.write("device/vbd/51712/ring-ref", "8");
   EXPECT_EQ(other.read("/local/domain/3/device/vbd/51712/ring-ref"), "8");
-  expect_system_error(EACCES, "", [&] { other.write("/local/domain/3/device/vbd/51712/ring-ref", "9"); });
+  expect_system_error(EACCES, "",
+                      [&] { other.write("/local/domain/3/device/vbd/51712/ring-ref", "9"); });
   store.write("/local/domain/3/device/vbd/51712/made-by-toolstack", "1");
   EXPECT_NO_THROW(front.write("device/vbd/51712/made-by-toolstack", "2"));
 }

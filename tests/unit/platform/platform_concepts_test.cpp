@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The concepts must refuse a platform that lacks anything: each twin below is the emulated platform with one thing
-// wrong.
+// The concepts must refuse a platform that lacks anything: each twin below is the emulated platform
+// with one thing wrong.
 #include <gtest/gtest.h>
 
 #include "pvring/platform/emulated.hpp"
@@ -9,7 +9,8 @@ namespace pvring::platform {
 namespace {
 
 static_assert(host<emulated>);
-static_assert(grant_mapper<emulated_grants> && event_channel<emulated_events> && store<emulated_store>);
+static_assert(grant_mapper<emulated_grants> && event_channel<emulated_events> &&
+              store<emulated_store>);
 static_assert(node_access<emulated_store::transaction>);
 
 struct map_may_throw : emulated_grants {
@@ -114,7 +115,9 @@ struct without_map_wait : emulated {
 };
 static_assert(!host<without_map_wait>);
 
-TEST(PlatformConcepts, RefuseTwinsWithOneThingWrong) { SUCCEED() << "all of it is checked by the compiler"; }
+TEST(PlatformConcepts, RefuseTwinsWithOneThingWrong) {
+  SUCCEED() << "all of it is checked by the compiler";
+}
 
 }  // namespace
 }  // namespace pvring::platform

@@ -88,7 +88,9 @@ class Waiter : public testing::Test {
     clock_now += waited;
     queue.next = 1;
     ++queue.ring.taken;
+    ++queue.engine.flying;  // as a pass does that submits what it takes
     EXPECT_FALSE(w.turn());
+    queue.engine.flying = 0;
   }
   void engine_after(waiter& w, std::chrono::nanoseconds waited) {
     queue.engine.flying = 1;
@@ -215,6 +217,17 @@ TEST_F(Waiter, WindowsBelongToTheirSources) {
   EXPECT_EQ(w.window_of(mailbox).length(), 0ns);
   // With nothing in flight the engine's window is no reason to poll.
   EXPECT_TRUE(w.turn());
+}
+
+TEST_F(Waiter, CreditsTheEngineWhenAPassSubmitsAsMuchAsItReaps) {
+  waiter w(queue, options, {.now = &manual_clock});
+  queue.engine.flying = 2;
+  (void)w.turn();
+  clock_now += 50us;
+  queue.next = 1;
+  EXPECT_FALSE(w.turn());
+  EXPECT_EQ(w.window_of(engine).length(), 20us);
+  EXPECT_EQ(w.window_of(ring).length(), 0ns);
 }
 
 TEST_F(Waiter, CreditsASourceThatShowsNothingWhenNoOtherMoved) {

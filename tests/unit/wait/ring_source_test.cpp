@@ -208,6 +208,20 @@ TEST_F(RingSource, LetsTheFirstSpuriousEventPassAndDelaysFurtherOnesWithGrowingD
   EXPECT_EQ(source.counters().delayed.get(), 5U);
 }
 
+TEST_F(RingSource, LeavesNoDeadlineInThePastWhenItsRingIsNotWantedAnyMore) {
+  EXPECT_FALSE(source.arm());
+  for (int i = 0; i < 2; ++i) {
+    events.kick(ours);
+    EXPECT_FALSE(source.arm());
+  }
+  ASSERT_TRUE(source.deadline());
+  source.want(0);
+  clock_now += 1s;
+  EXPECT_FALSE(source.arm());
+  EXPECT_FALSE(source.deadline());
+  EXPECT_TRUE(masked());
+}
+
 TEST_F(RingSource, ServesARealRequestInAStormAndStartsOver) {
   EXPECT_FALSE(source.arm());
   for (int i = 0; i < 3; ++i) {

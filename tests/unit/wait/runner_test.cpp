@@ -45,7 +45,7 @@ struct posted {
     ASSERT_EQ(::write(bell.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
   }
 
-  int fd() noexcept { return bell.get(); }
+  int fd() const noexcept { return bell.get(); }
   bool arm() noexcept {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto cleared = ::read(bell.get(), &count, sizeof count);

@@ -215,6 +215,9 @@ TEST_F(FrontendPort, ABackendWithoutItsNodesIsRefused) {
   backend("6");
   port->process();
   EXPECT_EQ(device.rings, 0);
+  port->reopen();
+  port->process();
+  EXPECT_EQ(port->error(), "") << "a new attempt";
 }
 
 TEST_F(FrontendPort, ADirectoryThatWasRemovedIsNotMadeAnew) {

@@ -108,6 +108,9 @@ class scripted_store {
   scripted_store& operator=(const scripted_store&) = delete;
   ~scripted_store() { std::erase(tree_.connections, this); }
 
+  /// Calls of a transaction's body before it is given up.
+  static constexpr int most_attempts = 8;
+
   class transaction {
    public:
     [[nodiscard]] std::optional<std::string> read(std::string_view path) {
@@ -169,7 +172,6 @@ class scripted_store {
 
   template <class Body>
   void transact(Body&& body) {
-    constexpr int most_attempts = 8;
     for (int i = 0; i < most_attempts; ++i) {
       transaction attempt(tree_);
       const std::size_t seen = tree_.content.size();

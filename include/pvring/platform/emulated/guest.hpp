@@ -105,7 +105,7 @@ class emulated_guest {
            static_cast<std::size_t>(page - memory_) % page_size == 0;
   }
   void check_alive() const {
-    if (detail::shared(state_->domain(slot_).tag).load() != (detail::domain_alive | id_)) {
+    if (detail::shared(state_->tag(slot_)).load() != (detail::domain_alive | id_)) {
       refuse(ESRCH, "the domain is gone");
     }
   }
@@ -204,7 +204,7 @@ inline bool emulated_guest::end_grant(grant_reference reference) {
   detail::domain_slot& domain = state_->domain(slot_);
   const detail::robust_lock lock(domain.lock);
   const std::uint64_t word = detail::shared(state_->grant(slot_, reference)).load();
-  if (detail::shared(domain.tag).load() != (detail::domain_alive | id_) ||
+  if (detail::shared(state_->tag(slot_)).load() != (detail::domain_alive | id_) ||
       !detail::end_grant(*state_, slot_, reference)) {
     return false;
   }
@@ -218,7 +218,8 @@ inline void emulated_guest::vanish() {
   {
     const detail::robust_lock lock(domain.lock);
     std::uint32_t alive = detail::domain_alive | id_;
-    if (!detail::shared(domain.tag).compare_exchange_strong(alive, detail::domain_gone | id_)) {
+    if (!detail::shared(state_->tag(slot_))
+             .compare_exchange_strong(alive, detail::domain_gone | id_)) {
       return;
     }
     for (grant_reference r = detail::first_grant; r < domain.grant_next; ++r) {

@@ -126,7 +126,7 @@ inline emulated_guest emulated_host::create_domain(domain_id id) const {
                               "emulated host: domain " + std::to_string(id));
     }
     for (std::uint32_t i = 0; i < n && slot == n; ++i) {
-      const std::uint32_t tag = detail::shared(state_->domain(i).tag).load();
+      const std::uint32_t tag = detail::shared(state_->tag(i)).load();
       slot = (tag & detail::domain_alive) == 0 && !is_mapped(i) ? i : slot;
     }
     if (slot == n) {
@@ -150,7 +150,7 @@ inline emulated_guest emulated_host::create_domain(domain_id id) const {
         state_->guest_memory(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
         static_cast<off_t>(std::size_t{state_->first_frame(slot)} * page_size),
         static_cast<off_t>(std::size_t{state_->options().pages_per_domain} * page_size));
-    detail::shared(fresh.tag).store(detail::domain_alive | id);
+    detail::shared(state_->tag(slot)).store(detail::domain_alive | id);
   }
   detail::store_session session(*state_);
   const std::string home = detail::home_of(id);

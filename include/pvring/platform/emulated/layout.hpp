@@ -36,15 +36,16 @@ struct slot_owner {
   process_identity process;
 };
 
-/// A guest. `tag` is atomic; the rest is guarded by `lock`, on a line of its own because backends
-/// look at tags all the time.
+/// A guest's free lists, guarded by `lock`.
 struct alignas(cache_line) domain_slot {
-  std::uint32_t tag;  ///< 0: none; else `domain_alive | id` or `domain_gone | id`
-  alignas(cache_line) std::uint32_t grant_free;  ///< entries on the stack of free references
-  std::uint32_t grant_next;                      ///< first reference that was never used
-  std::uint32_t page_cursor;  ///< word of the page bitmap at which the next search begins
   pthread_mutex_t lock;
+  std::uint32_t grant_free;   ///< entries on the stack of free references
+  std::uint32_t grant_next;   ///< first reference that was never used
+  std::uint32_t page_cursor;  ///< page at which the next search for free ones begins
 };
+
+/// Whether a slot has a guest, and which: 0, or one of these | its id. Atomic, and apart from the
+/// slots, because backends look there in every call.
 inline constexpr std::uint32_t domain_alive = 1U << 16;
 inline constexpr std::uint32_t domain_gone = 1U << 17;
 
@@ -94,17 +95,17 @@ inline constexpr std::uint32_t port_words = ports / 64;
 
 enum class event_role : std::uint32_t { backend, guest };
 
-/// An event handle. Peers set bits in `ready` and `selector` and count up `rings`; the handle's own
-/// thread clears bits.
+/// An event handle. Peers set bits in `ready` and `selector` and count up `rings`, which is how
+/// often they write the eventfd; each is counted before it is made. The handle's thread clears
+/// bits.
 struct alignas(cache_line) event_slot {
+  std::uint64_t rings;
+  std::uint64_t selector;  ///< words of `ready` that may hold something
+  std::array<std::uint64_t, port_words> ready;
   slot_owner owner;
   std::uint32_t domain;
   event_role role;
   std::uint64_t notifies;  ///< written by the handle's thread
-  alignas(cache_line)
-      std::uint64_t rings;  ///< writes of the eventfd so far, each counted before it is made
-  std::uint64_t selector;   ///< words of `ready` that may hold something
-  alignas(cache_line) std::array<std::uint64_t, port_words> ready;
 };
 
 /// One end of an event channel. All fields are atomic and change under the registry's lock, apart
@@ -194,8 +195,8 @@ struct host_header {
 
 /// Where each table begins, derived from the options alone.
 struct layout {
-  std::size_t domains, grant_slots, event_slots, port_slots, store, nodes, chunks, connections,
-      journal, per_domain;
+  std::size_t tags, domains, grant_slots, event_slots, port_slots, store, nodes, chunks,
+      connections, journal, per_domain;
   std::size_t grant_words, grant_stack, page_bitmap, page_grants, marks, domain_bytes, total;
   std::uint32_t store_chunks;
 
@@ -209,6 +210,7 @@ struct layout {
     };
     (void)take(sizeof(host_header));
     l.store_chunks = o.store_nodes * 2 + 1024;
+    l.tags = take(sizeof(std::uint32_t) * o.domains);
     l.domains = take(sizeof(domain_slot) * o.domains);
     l.grant_slots = take(sizeof(grant_slot) * o.grant_handles);
     l.event_slots = take(sizeof(event_slot) * o.event_handles);

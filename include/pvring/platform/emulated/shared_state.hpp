@@ -83,6 +83,9 @@ class shared_state {
 
   [[nodiscard]] host_header& header() const noexcept { return at<host_header>(0, 0); }
   [[nodiscard]] const emulated_options& options() const noexcept { return header().options; }
+  [[nodiscard]] std::uint32_t& tag(std::uint32_t i) const noexcept {
+    return at<std::uint32_t>(where_.tags, i);
+  }
   [[nodiscard]] domain_slot& domain(std::uint32_t i) const noexcept {
     return at<domain_slot>(where_.domains, i);
   }
@@ -147,7 +150,7 @@ class shared_state {
   /// The slot of a guest that is alive.
   [[nodiscard]] std::optional<std::uint32_t> find_domain(domain_id id) const noexcept {
     for (std::uint32_t i = 0, n = options().domains; i < n; ++i) {
-      if (shared(domain(i).tag).load() == (domain_alive | id)) {
+      if (shared(tag(i)).load() == (domain_alive | id)) {
         return i;
       }
     }

@@ -222,14 +222,15 @@ class emulated_store::transaction {
 inline std::optional<std::string> emulated_store::transaction::read(std::string_view path) {
   const std::string full = store_.absolute(path);
   bool made = false;  // by a write further down
-  for (auto c = changes_.rbegin(); c != changes_.rend(); ++c) {
-    if (c->what == detail::store_change::kind::write) {
-      if (c->path == full) {
-        return c->value;
+  for (std::size_t i = changes_.size(); i-- != 0;) {
+    const detail::store_change& c = changes_[i];
+    if (c.what == detail::store_change::kind::write) {
+      if (c.path == full) {
+        return c.value;
       }
-      made = made || detail::is_at_or_below(c->path, full);
-    } else if (c->what == detail::store_change::kind::remove &&
-               detail::is_at_or_below(full, c->path)) {
+      made = made || detail::is_at_or_below(c.path, full);
+    } else if (c.what == detail::store_change::kind::remove &&
+               detail::is_at_or_below(full, c.path)) {
       return made ? std::optional(std::string()) : std::nullopt;
     }
   }

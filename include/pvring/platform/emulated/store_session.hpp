@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The store under its lock: checked changes, one or many at once. They go through a journal, so that
-// a process that is killed in the middle leaves all of them, watches included, or none.
+// The store under its lock: checked changes, one or many at once. They go through a journal, so
+// that a process that is killed in the middle leaves all of them, watches included, or none.
 #pragma once
 
 #include <cerrno>
