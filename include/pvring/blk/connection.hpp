@@ -3,7 +3,10 @@
 // is called per pass and per connection, never per request.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -127,7 +130,8 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   }
 
   ~connected_queue_of() override {
-    runner_.reset();  // joins, so that nobody serves the queue below
+    runner_.reset();  // joins, so that nobody else serves the queue below
+    drain();
     queue_.clear();
   }
 
@@ -228,6 +232,23 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     event_handle& events;
     platform::port number;
   };
+
+  // The engine uses buffers and transfers of the queue until the last completion, so the queue stays until then. A queue that
+  // was disconnected in good order has nothing left.
+  void drain() noexcept {
+    queue_.stop();
+    while (!queue_.idle()) {
+      if (!waiter_.turn()) {
+        continue;
+      }
+      std::array<pollfd, wait::max_sources> sleepers{};
+      const std::span<const int> fds = waiter_.fds();
+      for (std::size_t i = 0; i < fds.size(); ++i) {
+        sleepers[i] = {.fd = fds[i], .events = POLLIN, .revents = 0};
+      }
+      (void)::poll(sleepers.data(), static_cast<nfds_t>(fds.size()), waiter_.timeout_ms());
+    }
+  }
 
   static std::uint32_t largest_request(const setup_type& setup) {
     return std::max<std::uint32_t>(setup.device.max_indirect_segments, protocol::blkif::max_direct_segments);

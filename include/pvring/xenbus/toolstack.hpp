@@ -53,7 +53,7 @@ struct vbd_options {
 /// \throws configuration_error for a type that cannot be part of a path; std::system_error from the store
 template <platform::store Store>
 device_path create_device(Store& store, const device_description& description) {
-  const device_path path(description.identity);
+  device_path path(description.identity);
   const domain_id backend_domain = path.identity().backend_domain;
   const domain_id frontend_domain = path.identity().frontend_domain;
   const std::string initialising(1, protocol::to_digit(xenbus_state::initialising));

@@ -23,7 +23,7 @@ thread_local std::uint64_t allocations = 0;
 namespace pvring::platform::test {
 namespace {
 
-using EmulatedAllocation = EmulatedMachine;
+class EmulatedAllocation : public EmulatedMachine {};
 
 TEST_F(EmulatedAllocation, TheDataPathAllocatesNothing) {
   const auto r = grant_pages(16);

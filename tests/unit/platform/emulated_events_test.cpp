@@ -9,7 +9,7 @@ namespace pvring::platform::test {
 namespace {
 
 class EmulatedEvents : public EmulatedMachine {
- protected:
+ public:
   // A bound and unmasked pair.
   struct channel {
     port front;

@@ -27,7 +27,7 @@ inline bool is_readable(int fd) {
 
 /// A machine with guest 3 and the platform of domain 0.
 class EmulatedMachine : public ::testing::Test {
- protected:
+ public:
   static constexpr domain_id guest_id = 3;
 
   /// `count` pages side by side, granted to domain 0; what they hold is `fill` + the page's number.
@@ -68,7 +68,7 @@ class child_process {
   enum class then { wait, end };
 
   template <class Body>
-  explicit child_process(Body&& body, then what = then::wait) {
+  explicit child_process(Body body, then what = then::wait) {
     std::array<int, 2> ready{};
     if (::pipe(ready.data()) != 0) {
       throw std::runtime_error("pipe");

@@ -9,7 +9,7 @@ namespace pvring::platform::test {
 namespace {
 
 class EmulatedGrants : public EmulatedMachine {
- protected:
+ public:
   static char at(const mapping& pages, std::size_t page) {
     return static_cast<char>(pages.address[page * page_size]);
   }
@@ -17,7 +17,7 @@ class EmulatedGrants : public EmulatedMachine {
   emulated_grants grants = dom0.open_grants(64);
 };
 
-using EmulatedGrantsDeathTest = EmulatedGrants;
+class EmulatedGrantsDeathTest : public EmulatedGrants {};
 
 TEST_F(EmulatedGrants, MapsPagesSideBySideInTheOrderAsked) {
   const auto r = grant_pages(5);

@@ -6,7 +6,7 @@
 namespace pvring::platform::test {
 namespace {
 
-using EmulatedGuest = EmulatedMachine;
+class EmulatedGuest : public EmulatedMachine {};
 
 TEST_F(EmulatedGuest, AllocatesPagesSideBySideAndReusesThem) {
   std::byte* first = guest.allocate_pages(3);

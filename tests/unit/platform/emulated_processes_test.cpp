@@ -12,7 +12,7 @@ namespace {
 using transaction = emulated_store::transaction;
 
 class EmulatedProcesses : public EmulatedMachine {
- protected:
+ public:
   // Handles that live in the child for as long as it does.
   struct backend {
     explicit backend(const emulated_host& machine)

@@ -10,7 +10,7 @@ namespace {
 using transaction = emulated_store::transaction;
 
 class EmulatedStore : public EmulatedMachine {
- protected:
+ public:
   // The paths of the events that wait, in order.
   static std::vector<std::string> events(emulated_store& of) {
     std::vector<std::string> paths;

@@ -7,7 +7,7 @@ namespace pvring::platform::test {
 namespace {
 
 class FaultPlan : public EmulatedMachine {
- protected:
+ public:
   void SetUp() override { dom0.set_faults(&plan); }
 
   fault_plan plan;

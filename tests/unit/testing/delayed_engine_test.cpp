@@ -127,7 +127,8 @@ TEST_F(delayed, fails_what_the_script_fails_and_does_not_perform_it) {
 TEST_F(delayed, remembers_a_flush_that_failed) {
   delayed_image image(65536);
   delayed_engine::context context(image, {});
-  aio::transfer flush{.kind = aio::operation::flush};
+  aio::transfer flush;
+  flush.kind = aio::operation::flush;
   aio::transfer* one = &flush;
   int left = 1;
   image.script().result = [&](const aio::transfer&) { return left-- > 0 ? -EIO : 0; };

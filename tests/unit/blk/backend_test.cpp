@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+// The block backend as its users see it: options that cannot be, what is exported, live resize, unplug, and its end with I/O
+// in flight.
+#include "pvring/blk/backend.hpp"
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "pvring/testing/delayed_engine.hpp"
+#include "support/served_disk.hpp"
+
+namespace pvring::test {
+namespace {
+
+using namespace std::chrono_literals;
+namespace operation = protocol::blkif::operation;
+
+static_assert(backend_config<default_config>);
+static_assert(!backend_config<int>);
+struct engine_for_grants : default_config {
+  using grants = aio::memory;
+};
+static_assert(!backend_config<engine_for_grants>);
+
+struct slow_config : default_config {
+  using engine = testing::delayed_engine;
+};
+
+std::string refusal_of(const blk::options& options) {
+  const auto machine = platform::emulated_host::create();
+  platform::emulated host(machine);
+  aio::memory_image image(1 << 20U);
+  try {
+    const blk::backend<memory_config> disk(host, {.domain = 1, .device = blk::xvd('a')}, image, options);
+  } catch (const configuration_error& refused) {
+    return refused.what();
+  }
+  return "";
+}
+
+TEST(blk_options, that_cannot_be_are_refused_by_name_and_with_a_remedy) {
+  EXPECT_EQ(refusal_of({}), "");
+  EXPECT_NE(refusal_of({.max_queues = 0}).find("max_queues is 0: use 1 to 256"), std::string::npos);
+  EXPECT_NE(refusal_of({.max_queues = 2, .barrier = true}).find("barrier"), std::string::npos);
+  EXPECT_NE(refusal_of({.max_ring_page_order = 5}).find("max_ring_page_order is 5"), std::string::npos);
+  EXPECT_NE(refusal_of({.max_indirect_segments = 4097}).find("4096"), std::string::npos);
+  EXPECT_NE(refusal_of({.sector_size = 1024}).find("sector_size is 1024"), std::string::npos);
+  EXPECT_NE(refusal_of({.buffer_bytes = 4096}).find("1048576"), std::string::npos) << "256 segments have to fit";
+  EXPECT_NE(refusal_of({.mapped_pages = 255}).find("256 pages"), std::string::npos);
+  EXPECT_NE(refusal_of({.pass_budget = 0}).find("pass_budget"), std::string::npos);
+  EXPECT_NE(refusal_of({.strategy = "flipping"}).find("batched_copy, persistent_pool, map_each"), std::string::npos);
+}
+
+TEST(blk_identity, numbers_xvd_disks_as_the_toolstack_does) {
+  EXPECT_EQ(blk::xvd('a'), 51712U);
+  EXPECT_EQ(blk::xvd('b'), 51728U);
+}
+
+TEST(blk_backend, exports_what_image_and_options_come_to) {
+  aio::memory_image image(1000 * 512);
+  served_disk<memory_config> disk(image, {.read_only = true, .removable = true}, {});
+  const testing::strict_device& seen = disk.frontend().device();
+  EXPECT_EQ(seen.sectors, 1000U);
+  EXPECT_EQ(seen.sector_size, 512U);
+  EXPECT_EQ(seen.info, protocol::blkif::info::read_only | protocol::blkif::info::removable);
+  EXPECT_FALSE(seen.discard) << "a read-only device offers none";
+  EXPECT_FALSE(seen.persistent) << "advertised only where it would be used";
+  EXPECT_EQ(disk.perform(0, {.operation = operation::write, .segments = std::array{testing::block_segment{}}}), -1);
+  EXPECT_EQ(disk.perform(0, {.operation = operation::read, .segments = std::array{testing::block_segment{}}}), 0);
+  disk.close();
+}
+
+TEST(blk_backend, exports_a_cdrom_as_read_only) {
+  aio::memory_image image(1000 * 512);
+  served_disk<memory_config> disk(image, {.cdrom = true}, {});
+  EXPECT_EQ(disk.frontend().device().info, protocol::blkif::info::read_only | protocol::blkif::info::cdrom);
+  disk.close();
+}
+
+// Case 39.
+TEST(blk_backend, counts_sectors_of_512_bytes_whatever_sector_size_it_exports) {
+  aio::memory_image image(80 * 512);
+  served_disk<memory_config> disk(image, {.sector_size = 4096}, {});
+  EXPECT_EQ(disk.frontend().device().sectors, 80U);
+  EXPECT_EQ(disk.frontend().device().sector_size, 4096U);
+  const auto page = testing::segments_for(8);
+  const auto part = testing::segments_for(1);
+  EXPECT_EQ(disk.perform(0, {.operation = operation::read, .sector = 8, .segments = page}), 0);
+  EXPECT_EQ(disk.perform(0, {.operation = operation::read, .sector = 72, .segments = page}), 0);
+  EXPECT_EQ(disk.perform(0, {.operation = operation::read, .sector = 8, .segments = part}), -1);
+  disk.close();
+}
+
+TEST(blk_backend, ends_when_the_toolstack_unplugs_it_with_requests_in_flight) {
+  testing::delayed_image image(1 << 20U, {.script = {.latency = 20ms}});
+  served_disk<slow_config> disk(image, {}, {});
+  const auto segments = testing::segments_for(8);
+  for (std::uint64_t block = 0; block < 16; ++block) {
+    ASSERT_TRUE(disk.queue().submit({.operation = operation::write, .sector = block * 8, .segments = segments}));
+  }
+  disk.queue().publish();
+  xenbus::request_unplug(disk.toolstack(), disk.path());
+  std::size_t good = 0;
+  const auto end = std::chrono::steady_clock::now() + 10s;
+  while (good < 16 && std::chrono::steady_clock::now() < end) {
+    disk.frontend().process();
+    disk.queue().poll([&](const testing::block_completion& done) { good += done.okay() ? 1U : 0U; });
+    disk.queue().wait(10ms);
+  }
+  EXPECT_EQ(good, 16U) << "Closing keeps the ring";
+  EXPECT_TRUE(disk.frontend().process_until([&] { return disk.frontend().released(); }, 10s));
+  disk.close();
+}
+
+// A disk whose control thread is the test's own.
+template <class Config>
+struct manual_disk {
+  explicit manual_disk(typename Config::engine::image& image, const blk::options& options = {})
+      : machine(platform::emulated_host::create()),
+        guest(machine.create_domain(guest_domain)),
+        host(machine),
+        store(host.open_store()),
+        path(xenbus::create_device(store, xenbus::describe_vbd(
+                                              {.frontend_domain = guest_domain, .device = blk::xvd('a')}, {}))),
+        disk(std::in_place, host, blk::identity{.domain = guest_domain, .device = blk::xvd('a')}, image, options),
+        front(machine, path.identity()) {}
+
+  // Both ends take turns until `done`.
+  template <class Done>
+  bool until(Done&& done) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > end) {
+        return false;
+      }
+      if (disk) {
+        disk->process();
+      }
+      front.process();
+    }
+    return true;
+  }
+
+  platform::emulated_host machine;
+  platform::emulated_guest guest;
+  platform::emulated host;
+  platform::emulated_store store;
+  xenbus::device_path path;
+  std::optional<blk::backend<Config>> disk;
+  testing::strict_frontend front;
+};
+
+TEST(blk_backend, waits_for_io_in_flight_when_it_is_destroyed_without_ceremony) {
+  for (const char* strategy : {"batched_copy", "map_each", "persistent_pool"}) {
+    testing::delayed_image image(1 << 20U, {.script = {.latency = 50ms}});
+    manual_disk<slow_config> t(image, {.strategy = strategy});
+    ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+    const auto segments = testing::segments_for(8);
+    for (std::uint64_t block = 0; block < 16; ++block) {
+      ASSERT_TRUE(t.front.queue(0).submit({.operation = operation::write, .sector = block * 8, .segments = segments}));
+    }
+    t.front.queue(0).publish();
+    ASSERT_TRUE(t.until([&] { return t.disk->statistics().at(0).requests == 16; }));
+    t.disk.reset();
+    std::size_t good = 0;
+    t.front.queue(0).poll([&](const testing::block_completion& done) { good += done.okay() ? 1U : 0U; });
+    EXPECT_EQ(good, 16U) << strategy;
+    EXPECT_EQ(t.machine.leaked_pages(), 0U) << strategy;
+  }
+}
+
+TEST(blk_backend, tells_a_connected_frontend_of_a_new_size) {
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("pvring-resize-" + std::to_string(::getpid()));
+  { std::ofstream(path) << std::string(64 * 512, 'x'); }
+  {
+    aio::file_image image(path);
+    manual_disk<default_config> t(image);
+    ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+    EXPECT_EQ(t.front.device().sectors, 64U);
+    EXPECT_FALSE(t.disk->resize()) << "nothing has changed";
+    std::filesystem::resize_file(path, 128 * 512);
+    image.refresh_size();
+    EXPECT_TRUE(t.disk->resize());
+    EXPECT_TRUE(t.until([&] { return t.front.device().sectors == 128; }));
+    EXPECT_TRUE(t.front.connected());
+    t.front.begin_close();
+    EXPECT_TRUE(t.until([&] { return t.front.released(); }));
+    EXPECT_EQ(t.front.violations_text(), "");
+  }
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace pvring::test
