@@ -21,7 +21,18 @@ struct device_options {
   bool reap_after_submit = true;
   std::size_t buffer_bytes = 0;
   std::size_t mapped_pages = 0;
+  const pvring::blk::shared_state* shared = nullptr;  ///< of a device with several queues; null: this one's own
 };
+
+/// What a device with this image exports.
+template <class Image>
+void export_to(pvring::blk::shared_state& out, const Image& image, const device_options& how) {
+  out.sectors = image.size() / blkif::sector_bytes;
+  out.max_indirect_segments = how.max_indirect_segments;
+  out.discard_granularity = image.discard_granularity();
+  out.read_only = image.read_only();
+  out.flush = image.can_flush();
+}
 
 template <class Strategy, class Engine>
 class device {
@@ -100,11 +111,10 @@ class device {
             .scatter = image.alignment() <= blkif::sector_bytes};
   }
   const pvring::blk::shared_state& share(const image_type& image, const device_options& how) {
-    shared_.sectors = image.size() / blkif::sector_bytes;
-    shared_.max_indirect_segments = how.max_indirect_segments;
-    shared_.discard_granularity = image.discard_granularity();
-    shared_.read_only = image.read_only();
-    shared_.flush = image.can_flush();
+    if (how.shared != nullptr) {
+      return *how.shared;
+    }
+    export_to(shared_, image, how);
     return shared_;
   }
 

@@ -36,13 +36,14 @@ struct guest_shape {
   return static_cast<std::uint32_t>(shape.ring_pages + shape.requests * (data + tables) + 64);
 }
 
-[[nodiscard]] inline pvring::platform::emulated_host make_host(const guest_shape& shape) {
+/// \param guests that will live on it
+[[nodiscard]] inline pvring::platform::emulated_host make_host(const guest_shape& shape, std::uint32_t guests = 1) {
   const std::uint32_t pages = pages_for(shape);
-  return pvring::platform::emulated_host::create({.domains = 2,
+  return pvring::platform::emulated_host::create({.domains = guests + 1,
                                                   .pages_per_domain = pages,
                                                   .grants_per_domain = pages + 64,
-                                                  .grant_handles = 4,
-                                                  .event_handles = 8,
+                                                  .grant_handles = guests + 3,
+                                                  .event_handles = 2 * guests + 6,
                                                   .store_connections = 4});
 }
 

@@ -15,7 +15,8 @@ namespace {
 /// A sparse file that is gone with the object.
 class temporary_file {
  public:
-  explicit temporary_file(const char* directory) : path_(std::string(directory) + "/pvring_engine_XXXXXX") {
+  explicit temporary_file(const char* directory)
+      : path_(std::string(directory) + "/pvring_engine_XXXXXX") {
     const unique_fd fd(::mkostemp(path_.data(), O_CLOEXEC));
     if (!fd || ::ftruncate(fd.get(), 4 << 20) != 0) {
       std::abort();

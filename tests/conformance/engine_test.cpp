@@ -64,9 +64,10 @@ struct volatile_cache_setup {
 };
 
 using plain = ::testing::Types<memory_setup, inline_setup>;
-using kit = ::testing::Types<delayed_setup<completion_order::oldest_first, 0, 0>,
-                             delayed_setup<completion_order::newest_first, 2, 0>,
-                             delayed_setup<completion_order::shuffled, 1, 300>, volatile_cache_setup>;
+using kit =
+    ::testing::Types<delayed_setup<completion_order::oldest_first, 0, 0>,
+                     delayed_setup<completion_order::newest_first, 2, 0>,
+                     delayed_setup<completion_order::shuffled, 1, 300>, volatile_cache_setup>;
 INSTANTIATE_TYPED_TEST_SUITE_P(plain, engine_conformance, plain);
 INSTANTIATE_TYPED_TEST_SUITE_P(test_kit, engine_conformance, kit);
 

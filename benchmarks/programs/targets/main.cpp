@@ -24,6 +24,9 @@ constexpr target targets[] = {
     {"T4", &bench::measure_random_reads},
     {"T5", &bench::measure_reaping},
     {"T6", &bench::measure_waiting},
+    {"T8", &bench::measure_queues},
+    {"T9", &bench::measure_memory},
+    {"T10", &bench::measure_compiling},
 };
 
 int run(int argc, char** argv) {

@@ -215,7 +215,7 @@ result measure_reaping(const settings& how) {
                "after submitting. System calls: all that the backend makes, poll included.";
   mixed_loop ours(out, image, true, 5);
   mixed_loop base(out, image, false, 5);
-  const std::uint64_t requests = how.smoke ? 2000 : 20000;
+  const std::uint64_t requests = how.smoke ? 2000 : 60000;
   (void)ours.run(requests);
   (void)base.run(requests);
   const std::size_t repetitions = std::max<std::size_t>(how.repetitions, how.smoke ? 1 : 5);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An image in a regular file or a block device, opened once and shared by all queues of its device. It knows what the
-// storage can do, remembers a failed flush, and owns the device's helper thread.
+// An image in a regular file or a block device, opened once and shared by all queues of its device.
+// It knows what the storage can do, remembers a failed flush, and owns the device's helper thread.
 #pragma once
 
 #include <fcntl.h>
@@ -59,7 +59,8 @@ class file_image {
   /// Precondition: every context on the image is gone.
   ~file_image() = default;
 
-  // --- concept image -------------------------------------------------------------------------------------------
+  // --- concept image
+  // -------------------------------------------------------------------------------------------
 
   /// Whole sectors: a partial last one counts, and reads as zeroes beyond the file's end.
   [[nodiscard]] std::uint64_t size() const noexcept { return round_up(file_bytes()); }
@@ -73,7 +74,8 @@ class file_image {
   [[nodiscard]] std::uint32_t alignment() const noexcept { return alignment_; }
   [[nodiscard]] std::string_view name() const noexcept { return path_; }
 
-  // --- for operators -------------------------------------------------------------------------------------------
+  // --- for operators
+  // -------------------------------------------------------------------------------------------
 
   [[nodiscard]] bool direct() const noexcept { return direct_; }
   [[nodiscard]] bool is_block_device() const noexcept { return S_ISBLK(what_.st_mode); }
@@ -85,20 +87,26 @@ class file_image {
     return size();
   }
 
-  // --- for engines ---------------------------------------------------------------------------------------------
+  // --- for engines
+  // ---------------------------------------------------------------------------------------------
 
-  /// The exact length of what is there: as opened, as last refreshed, or as extended by a write to the last sector.
-  /// Relaxed: it decides only about bytes of the one partial sector, and a request carries its own order.
-  [[nodiscard]] std::uint64_t file_bytes() const noexcept { return bytes_.load(std::memory_order_relaxed); }
+  /// The exact length of what is there: as opened, as last refreshed, or as extended by a write to
+  /// the last sector. Relaxed: it decides only about bytes of the one partial sector, and a request
+  /// carries its own order.
+  [[nodiscard]] std::uint64_t file_bytes() const noexcept {
+    return bytes_.load(std::memory_order_relaxed);
+  }
 
-  /// Whether a read that ended at `stopped` may be completed with zeroes up to `end`: only inside the partial last
-  /// sector. Anything else is missing data, for example because the file has shrunk.
+  /// Whether a read that ended at `stopped` may be completed with zeroes up to `end`: only inside
+  /// the partial last sector. Anything else is missing data, for example because the file has
+  /// shrunk.
   [[nodiscard]] bool reads_as_zero(std::uint64_t stopped, std::uint64_t end) const noexcept {
     const std::uint64_t bytes = file_bytes();
     return stopped >= bytes && end <= round_up(bytes);
   }
 
-  /// A write up to `end` is complete. One that reached the partial last sector has extended the file.
+  /// A write up to `end` is complete. One that reached the partial last sector has extended the
+  /// file.
   void written(std::uint64_t end) noexcept {
     std::uint64_t bytes = file_bytes();
     while (end > bytes && end <= round_up(bytes) &&
@@ -107,14 +115,17 @@ class file_image {
   }
 
   /// 0, or what every flush has to report until the image is opened again.
-  [[nodiscard]] int flush_failure() const noexcept { return flush_failure_.load(std::memory_order_acquire); }
+  [[nodiscard]] int flush_failure() const noexcept {
+    return flush_failure_.load(std::memory_order_acquire);
+  }
 
-  /// Remembers a failure, and returns what this flush has to report. The kernel may have dropped the dirty pages with
-  /// the first failure, so a later success means nothing.
+  /// Remembers a failure, and returns what this flush has to report. The kernel may have dropped
+  /// the dirty pages with the first failure, so a later success means nothing.
   [[nodiscard]] int flushed(int error) noexcept {
     int remembered = 0;
     if (error != 0) {
-      // The first failure stays. acq_rel and acquire: whoever sees it sees what led to it; nothing depends on more.
+      // The first failure stays. acq_rel and acquire: whoever sees it sees what led to it; nothing
+      // depends on more.
       flush_failure_.compare_exchange_strong(remembered, error, std::memory_order_acq_rel,
                                              std::memory_order_acquire);
       return remembered != 0 ? remembered : error;
@@ -122,18 +133,20 @@ class file_image {
     return flush_failure();
   }
 
-  /// The image once more, for one queue. Each gets an open file description of its own, since the kernel reports a
-  /// failed write-back once per description: with one for all, two flushes at the same time could see one failure and
-  /// one success. It also keeps the description's reference count from being shared by the queues.
-  /// \throws std::system_error
+  /// The image once more, for one queue. Each gets an open file description of its own, since the
+  /// kernel reports a failed write-back once per description: with one for all, two flushes at the
+  /// same time could see one failure and one success. It also keeps the description's reference
+  /// count from being shared by the queues. \throws std::system_error
   [[nodiscard]] unique_fd reopen() const {
     const std::string self = "/proc/self/fd/" + std::to_string(fd_.get());
     unique_fd again(::open(self.c_str(), access() | (direct_ ? O_DIRECT : 0) | O_CLOEXEC));
     if (!again) {
-      // No /proc, or no right to open it any more. Flushes that run at the same time then share one report.
+      // No /proc, or no right to open it any more. Flushes that run at the same time then share one
+      // report.
       again.reset(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
       if (!again) {
-        throw std::system_error(errno, std::generic_category(), "opening image " + path_ + " for another queue");
+        throw std::system_error(errno, std::generic_category(),
+                                "opening image " + path_ + " for another queue");
       }
       log::write(log::level::info, "image " + path_ + ": queues share one open file");
     }
@@ -149,13 +162,16 @@ class file_image {
 
   [[nodiscard]] int access() const noexcept { return read_only_ ? O_RDONLY : O_RDWR; }
 
-  [[noreturn]] void refuse(const std::string& why) const { throw configuration_error("image " + path_ + " " + why); }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw configuration_error("image " + path_ + " " + why);
+  }
 
   void open_file() {
     if (path_.empty()) {
       throw configuration_error("no image path given: name a file or a block device");
     }
-    // Looked at before opening, because opening can have effects (a tape rewinds) or never return (a pipe).
+    // Looked at before opening, because opening can have effects (a tape rewinds) or never return
+    // (a pipe).
     if (::stat(path_.c_str(), &what_) != 0) {
       refuse_open(errno);
     }
@@ -169,8 +185,11 @@ class file_image {
     }
     check_kind();  // of what was opened in the end
     int frozen = 0;
-    if (!read_only_ && is_block_device() && ::ioctl(fd_.get(), BLKROGET, &frozen) == 0 && frozen != 0) {
-      refuse("is a read-only block device: open it with read_only, or make it writable (blockdev --setrw)");
+    if (!read_only_ && is_block_device() && ::ioctl(fd_.get(), BLKROGET, &frozen) == 0 &&
+        frozen != 0) {
+      refuse(
+          "is a read-only block device: open it with read_only, or make it writable (blockdev "
+          "--setrw)");
     }
   }
 
@@ -192,7 +211,9 @@ class file_image {
       case EPERM:
       case EROFS:
         if (!read_only_ && ::faccessat(AT_FDCWD, path_.c_str(), R_OK, AT_EACCESS) == 0) {
-          refuse("may only be read: open it with read_only, or give this process the right to write it");
+          refuse(
+              "may only be read: open it with read_only, or give this process the right to write "
+              "it");
         }
         refuse("may not be read by this process: give it the right to (owner, mode, group disk)");
       default:
@@ -230,7 +251,8 @@ class file_image {
         return;
       }
       // Emulating small sectors by reading and writing back would lose writes between two queues.
-      why = "its logical block is larger than a sector of " + std::to_string(detail::sector_size) + " bytes";
+      why = "its logical block is larger than a sector of " + std::to_string(detail::sector_size) +
+            " bytes";
       (void)::fcntl(fd_.get(), F_SETFL, flags);
     }
     alignment_ = 1;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The one thread beside the queues: it does what would block them and has no asynchronous form (discard, write
-// zeroes, a flush where the kernel has no FDSYNC). It is started by the first job.
+// The one thread beside the queues: it does what would block them and has no asynchronous form
+// (discard, write zeroes, a flush where the kernel has no FDSYNC). It is started by the first job.
 #pragma once
 
 #include <pthread.h>
-#include <sys/eventfd.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -40,29 +40,33 @@ class helper_thread {
     }
   }
 
-  /// Any thread: has `job` run after those posted before it. False when the thread cannot be started.
+  /// Any thread: has `job` run after those posted before it. False when the thread cannot be
+  /// started.
   [[nodiscard]] bool post(helper_job& job) noexcept {
     // acquire: pairs with start(), so that wake_fd_ is there.
     if (!running_.load(std::memory_order_acquire) && !start()) {
       return false;
     }
     posted_.fetch_add(1, std::memory_order_relaxed);
-    // A stack whose only consumer takes all of it at once: no node is ever taken singly, so there is no ABA.
+    // A stack whose only consumer takes all of it at once: no node is ever taken singly, so there
+    // is no ABA.
     helper_job* head = jobs_.load(std::memory_order_relaxed);
     do {
       job.next = head;
-      // release: the consumer's acquire sees the job's fields, and through it those of the jobs below.
-    } while (!jobs_.compare_exchange_weak(head, &job, std::memory_order_release, std::memory_order_relaxed));
+      // release: the consumer's acquire sees the job's fields, and through it those of the jobs
+      // below.
+    } while (!jobs_.compare_exchange_weak(head, &job, std::memory_order_release,
+                                          std::memory_order_relaxed));
     if (head == nullptr) {
-      // Whoever finds the stack empty wakes. A job pushed on another one needs no wake-up: the one below is still
-      // there, so it is taken together with it.
+      // Whoever finds the stack empty wakes. A job pushed on another one needs no wake-up: the one
+      // below is still there, so it is taken together with it.
       wake();
     }
     return true;
   }
 
-  /// Any thread but the helper: waits until everything posted before has returned. After that the helper touches
-  /// nothing that those jobs belonged to.
+  /// Any thread but the helper: waits until everything posted before has returned. After that the
+  /// helper touches nothing that those jobs belonged to.
   void quiesce() noexcept {
     const std::uint64_t target = posted_.load(std::memory_order_relaxed);
     std::uint64_t done = finished_.load(std::memory_order_acquire);
@@ -107,7 +111,8 @@ class helper_thread {
   void loop() noexcept {
     while (!stop_.load(std::memory_order_acquire)) {
       std::uint64_t count = 0;
-      [[maybe_unused]] const auto cleared = ::read(wake_fd_.get(), &count, sizeof count);  // sleeps here
+      [[maybe_unused]] const auto cleared =
+          ::read(wake_fd_.get(), &count, sizeof count);  // sleeps here
       helper_job* newest = jobs_.exchange(nullptr, std::memory_order_acquire);
       helper_job* oldest = nullptr;
       while (newest != nullptr) {  // the stack has the newest on top

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Makes a device of a function: each transfer is one call of it, on the queue's own thread. It suits what answers at
-// once; what has to wait for something needs an engine of its own.
+// Makes a device of a function: each transfer is one call of it, on the queue's own thread. It
+// suits what answers at once; what has to wait for something needs an engine of its own.
 #pragma once
 
 #include <cerrno>
@@ -20,19 +20,19 @@
 
 namespace pvring::aio {
 
-/// `int f(operation, std::uint64_t offset, std::span<const iovec> buffers, std::uint64_t length) noexcept`: 0 or a
-/// negative errno. Ranges are inside the image. Queues call it from their own threads, at the same time where there
-/// are several.
+/// `int f(operation, std::uint64_t offset, std::span<const iovec> buffers, std::uint64_t length)
+/// noexcept`: 0 or a negative errno. Ranges are inside the image. Queues call it from their own
+/// threads, at the same time where there are several.
 template <class F>
 concept inline_function =
-    std::is_object_v<F> &&
-    std::is_nothrow_invocable_r_v<int, F&, operation, std::uint64_t, std::span<const iovec>, std::uint64_t>;
+    std::is_object_v<F> && std::is_nothrow_invocable_r_v<int, F&, operation, std::uint64_t,
+                                                         std::span<const iovec>, std::uint64_t>;
 
 struct inline_options {
   std::uint64_t size = 0;  ///< bytes, whole sectors
   bool read_only = false;
-  bool can_flush = true;                   ///< whether the function is asked to flush
-  std::uint32_t discard_granularity = 0;   ///< 0: the function is never asked to discard
+  bool can_flush = true;                  ///< whether the function is asked to flush
+  std::uint32_t discard_granularity = 0;  ///< 0: the function is never asked to discard
   std::uint32_t physical_block_size = 512;
   std::string name = "inline";
 };
@@ -42,9 +42,11 @@ template <inline_function F>
 class inline_image {
  public:
   /// \throws configuration_error
-  inline_image(F function, inline_options options) : function_(std::move(function)), options_(std::move(options)) {
+  inline_image(F function, inline_options options)
+      : function_(std::move(function)), options_(std::move(options)) {
     if (options_.size == 0) {
-      throw configuration_error("image " + options_.name + " is empty: a disk needs at least one sector");
+      throw configuration_error("image " + options_.name +
+                                " is empty: a disk needs at least one sector");
     }
   }
 
@@ -54,7 +56,9 @@ class inline_image {
   [[nodiscard]] std::uint32_t discard_granularity() const noexcept {
     return options_.read_only ? 0 : options_.discard_granularity;
   }
-  [[nodiscard]] std::uint32_t physical_block_size() const noexcept { return options_.physical_block_size; }
+  [[nodiscard]] std::uint32_t physical_block_size() const noexcept {
+    return options_.physical_block_size;
+  }
   // A call that has returned holds nothing, unless the function keeps pointers, which it may not.
   [[nodiscard]] bool buffers_free_at_completion() const noexcept { return true; }
   [[nodiscard]] bool buffers_free_at_exit() const noexcept { return true; }
@@ -87,7 +91,8 @@ class inline_image {
 
  private:
   int call(const transfer& work) noexcept {
-    return static_cast<int>(function_(work.kind, work.offset, std::span<const iovec>(work.buffers), work.length));
+    return static_cast<int>(
+        function_(work.kind, work.offset, std::span<const iovec>(work.buffers), work.length));
   }
 
   F function_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The engine on the kernel's asynchronous I/O, through libaio: one io_submit for a whole batch, completions read from
-// the ring that the kernel maps into the process. It is the default engine.
+// The engine on the kernel's asynchronous I/O, through libaio: one io_submit for a whole batch,
+// completions read from the ring that the kernel maps into the process. It is the default engine.
 #pragma once
 
 #include <libaio.h>
@@ -36,12 +36,13 @@ struct libaio {
   class context;
 };
 
-/// One queue's AIO context. Every transfer has one slot with one iocb; what does not fit into one call (buffers beyond
-/// the kernel's limit, the rest of a short transfer) follows when the call before it is complete. So the kernel never
-/// has more than `capacity` of ours, and there is always room for their events.
+/// One queue's AIO context. Every transfer has one slot with one iocb; what does not fit into one
+/// call (buffers beyond the kernel's limit, the rest of a short transfer) follows when the call
+/// before it is complete. So the kernel never has more than `capacity` of ours, and there is always
+/// room for their events.
 ///
-/// A slot is in exactly one place: free, `waiting_` for the kernel, in the kernel, or with the helper. A transfer that
-/// ended without any of these is in `ready_` until the next reap.
+/// A slot is in exactly one place: free, `waiting_` for the kernel, in the kernel, or with the
+/// helper. A transfer that ended without any of these is in `ready_` until the next reap.
 class libaio::context {
  public:
   /// \throws std::system_error, configuration_error
@@ -65,10 +66,12 @@ class libaio::context {
   context(const context&) = delete;
   context& operator=(const context&) = delete;
 
-  /// Waits until neither the kernel nor the helper works for this context. Nobody is told of what was in flight.
+  /// Waits until neither the kernel nor the helper works for this context. Nobody is told of what
+  /// was in flight.
   ~context() {
     if (helper_used_) {
-      // Not just until the results are there: the helper may still be inside the push that announces the last one.
+      // Not just until the results are there: the helper may still be inside the push that
+      // announces the last one.
       image_.helper().quiesce();
     }
   }
@@ -89,7 +92,8 @@ class libaio::context {
   std::size_t reap(F&& f) noexcept {
     const std::size_t before = in_flight_;
     turned_back_ = 0;
-    const std::size_t events = kernel_.harvest([&](const io_event& event) noexcept { return handle(event, f); });
+    const std::size_t events =
+        kernel_.harvest([&](const io_event& event) noexcept { return handle(event, f); });
     wake_.expect(events);
     if (helper_used_) {
       mail_.consume([&](slot* from) noexcept { helped(from, f); });
@@ -120,8 +124,9 @@ class libaio::context {
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  // One descriptor serves the kernel's completions (every iocb carries it), the helper's results and our own signals.
-  // That the kernel signals an armed context needs no call, so arming costs one read, or nothing when nothing came.
+  // One descriptor serves the kernel's completions (every iocb carries it), the helper's results
+  // and our own signals. That the kernel signals an armed context needs no call, so arming costs
+  // one read, or nothing when nothing came.
   [[nodiscard]] int fd() const noexcept { return wake_.fd(); }
 
   [[nodiscard]] bool arm() noexcept {
@@ -130,7 +135,8 @@ class libaio::context {
     if (has_work()) {
       return true;
     }
-    // Where the ring is not read, an unexplained signal is the only sign of a completion that needs no second call.
+    // Where the ring is not read, an unexplained signal is the only sign of a completion that needs
+    // no second call.
     if (wake_.stale() || (!kernel_.reads_ring() && kernel_.in_flight() != 0)) {
       wake_.read();
       if (wake_.unexplained()) {
@@ -162,10 +168,11 @@ class libaio::context {
     bool in_kernel = false;
   };
 
-  using ready_list = boost::intrusive::list<
-      transfer,
-      boost::intrusive::member_hook<transfer, boost::intrusive::list_member_hook<>, &transfer::hook>,
-      boost::intrusive::constant_time_size<false>>;
+  using ready_list =
+      boost::intrusive::list<transfer,
+                             boost::intrusive::member_hook<
+                                 transfer, boost::intrusive::list_member_hook<>, &transfer::hook>,
+                             boost::intrusive::constant_time_size<false>>;
 
   static std::uint32_t checked(std::uint32_t capacity) {
     if (capacity == 0 || capacity >= mailbox<slot*>::most_places) {
@@ -257,7 +264,8 @@ class libaio::context {
     s.control.u.c.offset = static_cast<long long>(s.pieces.offset());
   }
 
-  /// Gives the kernel all that waits, in order, usually in one call. What it has no room for stays, still in order.
+  /// Gives the kernel all that waits, in order, usually in one call. What it has no room for stays,
+  /// still in order.
   void push_waiting() noexcept {
     std::size_t first = 0;
     while (first != waiting_count_) {
@@ -266,16 +274,19 @@ class libaio::context {
         break;  // exhaustion is not the fault of anybody's request
       }
       if (n < 0) {
-        refused(slot_of(waiting_[first]), static_cast<int>(n));  // only the first is known to be at fault
+        refused(slot_of(waiting_[first]),
+                static_cast<int>(n));  // only the first is known to be at fault
         ++first;
       }
-      for (const std::size_t last = first + static_cast<std::size_t>(std::max(n, 0L)); first < last; ++first) {
+      for (const std::size_t last = first + static_cast<std::size_t>(std::max(n, 0L)); first < last;
+           ++first) {
         slot_of(waiting_[first]).in_kernel = true;
       }
     }
     std::copy(waiting_.get() + first, waiting_.get() + waiting_count_, waiting_.get());
     waiting_count_ -= first;
-    counters().deferred.add(waiting_count_ - std::min(waiting_count_, deferred_ - std::min(deferred_, first)));
+    counters().deferred.add(waiting_count_ -
+                            std::min(waiting_count_, deferred_ - std::min(deferred_, first)));
     deferred_ = waiting_count_;
     pause_if_alone();
   }
@@ -388,14 +399,18 @@ class libaio::context {
   /// On the helper's thread.
   static void help_here(helper_job& job) noexcept {
     slot& s = *reinterpret_cast<slot*>(reinterpret_cast<std::byte*>(&job) - offsetof(slot, job));
-    s.result = detail::perform_blocking(*s.work, s.owner->file_.get(), s.owner->image_.is_block_device());
+    s.result =
+        detail::perform_blocking(*s.work, s.owner->file_.get(), s.owner->image_.is_block_device());
     s.owner->mail_.push(&s);
   }
 
   /// On the helper's thread.
-  static void pause_is_over(void* self) noexcept { static_cast<context*>(self)->mail_.push(nullptr); }
+  static void pause_is_over(void* self) noexcept {
+    static_cast<context*>(self)->mail_.push(nullptr);
+  }
 
-  /// What the helper sent: a slot, or nothing but the word that a pause is over, which only had to wake us.
+  /// What the helper sent: a slot, or nothing but the word that a pause is over, which only had to
+  /// wake us.
   template <class F>
   void helped(slot* from, F& f) noexcept {
     if (from == nullptr) {
@@ -415,14 +430,16 @@ class libaio::context {
   // --- waiting ---
 
   /// Accounts for the signal of a helper that found us armed, and stays as armed as we were.
-  void explain_mail() noexcept { wake_.expect((armed_ ? mail_.announce() : mail_.withdraw()) ? 1 : 0); }
+  void explain_mail() noexcept {
+    wake_.expect((armed_ ? mail_.announce() : mail_.withdraw()) ? 1 : 0);
+  }
 
   [[nodiscard]] bool has_work() const noexcept {
     return !ready_.empty() || !mail_.empty() || kernel_.sees_events() || retry_is_due();
   }
 
-  /// Where something waits and nothing of ours will complete and make room, only time can. Then submit() tries at once,
-  /// reap() after a pause.
+  /// Where something waits and nothing of ours will complete and make room, only time can. Then
+  /// submit() tries at once, reap() after a pause.
   void pause_if_alone() noexcept {
     if (waiting_count_ != 0 && kernel_.in_flight() == 0) {
       pause_.begin();
@@ -450,11 +467,12 @@ class libaio::context {
   std::unique_ptr<slot[]> slots_;
   std::unique_ptr<slot*[]> free_;
   std::unique_ptr<iocb*[]> waiting_;
-  std::uint32_t taken_ = 0;         // free_[taken_, capacity_) are free
-  std::size_t waiting_count_ = 0;   // waiting_[0, waiting_count_) go to the kernel next, in this order
-  std::size_t deferred_ = 0;        // the first of them, which the kernel had no room for
-  std::size_t turned_back_ = 0;     // completions of the current reap that were EAGAIN
-  std::size_t in_flight_ = 0;       // submitted and not reaped
+  std::uint32_t taken_ = 0;  // free_[taken_, capacity_) are free
+  std::size_t waiting_count_ =
+      0;                         // waiting_[0, waiting_count_) go to the kernel next, in this order
+  std::size_t deferred_ = 0;     // the first of them, which the kernel had no room for
+  std::size_t turned_back_ = 0;  // completions of the current reap that were EAGAIN
+  std::size_t in_flight_ = 0;    // submitted and not reaped
   bool armed_ = false;
   bool fdsync_works_ = true;
   bool helper_used_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernel's half of an AIO context: made, given iocbs, asked for events, destroyed. It counts what it calls and what
-// the kernel has of ours, and knows both ways to find an event.
+// The kernel's half of an AIO context: made, given iocbs, asked for events, destroyed. It counts
+// what it calls and what the kernel has of ours, and knows both ways to find an event.
 #pragma once
 
 #include <libaio.h>
@@ -49,7 +49,8 @@ class libaio_kernel {
     ::io_destroy(context_);
   }
 
-  /// Gives the kernel the first of `waiting`: how many it took, or a negative errno. EINTR is repeated.
+  /// Gives the kernel the first of `waiting`: how many it took, or a negative errno. EINTR is
+  /// repeated.
   [[nodiscard]] long submit(std::span<iocb*> waiting) noexcept {
     long n = 0;
     do {
@@ -61,16 +62,14 @@ class libaio_kernel {
     return n;
   }
 
-  /// Hands every event that is there to `f(const io_event&)`, which says whether it is about an iocb of ours; returns
-  /// how many events there were.
+  /// Hands every event that is there to `f(const io_event&)`, which says whether it is about an
+  /// iocb of ours; returns how many events there were.
   template <class F>
   std::size_t harvest(F&& f) noexcept {
     if (in_flight_ == 0) {
       return 0;
     }
-    const auto one = [&](const io_event& event) noexcept {
-      in_flight_ -= f(event) ? 1 : 0;
-    };
+    const auto one = [&](const io_event& event) noexcept { in_flight_ -= f(event) ? 1 : 0; };
     std::size_t taken = ring_.usable() ? ring_.consume(one) : 0;
     if (!ring_.usable()) {
       // The kernel's ring may hold more than one call returns: until it returns less than it could.
@@ -97,15 +96,16 @@ class libaio_kernel {
  private:
   static constexpr long events_per_call = 128;
 
-  /// Waits for `least` events, or as many as one call returns; 0: takes what is there. A negative errno is not EINTR.
+  /// Waits for `least` events, or as many as one call returns; 0: takes what is there. A negative
+  /// errno is not EINTR.
   long get_events(std::size_t least) noexcept {
     timespec now{};
     int n = 0;
     do {
       counters_.reap_calls.add();
       // After a signal nothing was taken, so the same number is still to be waited for.
-      n = ::io_getevents(context_, std::min(static_cast<long>(least), events_per_call), events_per_call, events_,
-                         least == 0 ? &now : nullptr);
+      n = ::io_getevents(context_, std::min(static_cast<long>(least), events_per_call),
+                         events_per_call, events_, least == 0 ? &now : nullptr);
     } while (n == -EINTR);
     return n;
   }
@@ -115,8 +115,8 @@ class libaio_kernel {
     if (error == EAGAIN) {
       const std::uint64_t used = number_in("/proc/sys/fs/aio-nr", 0);
       what += ": the system's AIO contexts are used up; raise /proc/sys/fs/aio-max-nr (now " +
-              std::to_string(number_in("/proc/sys/fs/aio-max-nr", 0)) + ", in use " + std::to_string(used) +
-              ") to at least " + std::to_string(used + capacity);
+              std::to_string(number_in("/proc/sys/fs/aio-max-nr", 0)) + ", in use " +
+              std::to_string(used) + ") to at least " + std::to_string(used + capacity);
     } else if (error == ENOSYS) {
       what += ": this kernel has no asynchronous I/O (CONFIG_AIO); choose another engine";
     }

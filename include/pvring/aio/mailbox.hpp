@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What other threads hand to a queue: many producers, one consumer, a fixed number of places. A producer pays a
-// system call only when the consumer sleeps.
+// What other threads hand to a queue: many producers, one consumer, a fixed number of places. A
+// producer pays a system call only when the consumer sleeps.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -43,9 +43,10 @@ namespace pvring::aio {
 
 namespace detail {
 
-/// Hides the plain memory accesses of its scope from ThreadSanitizer, not the atomic ones. Boost.Lockfree's node lists
-/// read a node that another thread may be reusing, and believe it only when a tag says that it was not. The sanitizer is
-/// right to report that, and we can do nothing about it; what the queue carries is ordered by the atomic operations.
+/// Hides the plain memory accesses of its scope from ThreadSanitizer, not the atomic ones.
+/// Boost.Lockfree's node lists read a node that another thread may be reusing, and believe it only
+/// when a tag says that it was not. The sanitizer is right to report that, and we can do nothing
+/// about it; what the queue carries is ordered by the atomic operations.
 class tagged_list_access {
  public:
 #ifdef PVRING_DETAIL_TSAN
@@ -69,10 +70,11 @@ class tagged_list_access {
 
 /// \tparam Handle a pointer or an index: trivially copyable, and nothing is destroyed with it
 ///
-/// No wake-up is lost. The consumer stores `armed`, then looks (empty()); a producer pushes, then loads `armed`. The four
-/// are seq_cst (Boost's links and empty() too), so in their single order either the look comes after the push and finds
-/// it, or the load comes after the store, finds `armed`, and the descriptor is written. The exchange that follows the load
-/// lets one producer write per arming.
+/// No wake-up is lost. The consumer stores `armed`, then looks (empty()); a producer pushes, then
+/// loads `armed`. The four are seq_cst (Boost's links and empty() too), so in their single order
+/// either the look comes after the push and finds it, or the load comes after the store, finds
+/// `armed`, and the descriptor is written. The exchange that follows the load lets one producer
+/// write per arming.
 ///
 /// Two producers' handles come out in no promised order.
 template <class Handle>
@@ -93,13 +95,15 @@ class mailbox {
   }
 
   /// Wakes through an eventfd that the consumer shares with its other sources and clears itself.
-  mailbox(std::size_t capacity, int wake_fd) : queue_(checked(capacity) + spare), wake_fd_(wake_fd) {}
+  mailbox(std::size_t capacity, int wake_fd)
+      : queue_(checked(capacity) + spare), wake_fd_(wake_fd) {}
 
   mailbox(const mailbox&) = delete;
   mailbox& operator=(const mailbox&) = delete;
 
-  /// Any thread. Precondition: fewer than `capacity` handles are in the box, which the owner of the handles sees to by
-  /// having no more of them. The box must outlive the call, not only the handle's arrival.
+  /// Any thread. Precondition: fewer than `capacity` handles are in the box, which the owner of the
+  /// handles sees to by having no more of them. The box must outlive the call, not only the
+  /// handle's arrival.
   void push(Handle handle) noexcept {
     {
       const detail::tagged_list_access access;
@@ -107,7 +111,8 @@ class mailbox {
       assert(pushed && "more handles than places");
     }
     // seq_cst: see the class.
-    if (armed_.load(std::memory_order_seq_cst) && armed_.exchange(false, std::memory_order_seq_cst)) {
+    if (armed_.load(std::memory_order_seq_cst) &&
+        armed_.exchange(false, std::memory_order_seq_cst)) {
       const std::uint64_t one = 1;
       // Fails only when the counter is full, and then the descriptor is readable anyway.
       [[maybe_unused]] const auto written = ::write(wake_fd_, &one, sizeof one);
@@ -146,8 +151,8 @@ class mailbox {
 
   void disarm() noexcept { (void)withdraw(); }
 
-  /// For a consumer with a shared descriptor: arms without clearing or looking; true when a producer had written
-  /// the descriptor since the last time.
+  /// For a consumer with a shared descriptor: arms without clearing or looking; true when a
+  /// producer had written the descriptor since the last time.
   bool announce() noexcept {
     const bool was_armed = armed_.exchange(true, std::memory_order_seq_cst);
     return std::exchange(expected_, true) && !was_armed;
@@ -162,9 +167,10 @@ class mailbox {
   }
 
  private:
-  // The queue's list of free nodes then never runs empty, so its last node never carries anything. A producer that was
-  // held up while it linked to a node cannot mistake that node, recycled, for the end of the queue: only the last free
-  // node has an end mark, and Boost's tag for that mark is not kept across reuse.
+  // The queue's list of free nodes then never runs empty, so its last node never carries anything.
+  // A producer that was held up while it linked to a node cannot mistake that node, recycled, for
+  // the end of the queue: only the last free node has an end mark, and Boost's tag for that mark is
+  // not kept across reuse.
   static constexpr std::size_t spare = 1;
 
   static std::size_t checked(std::size_t capacity) {

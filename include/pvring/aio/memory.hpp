@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An image in the process's own memory, for tests, benchmarks and scratch disks. A transfer is complete when it was
-// submitted; the next reap reports it.
+// An image in the process's own memory, for tests, benchmarks and scratch disks. A transfer is
+// complete when it was submitted; the next reap reports it.
 #pragma once
 
 #include <cerrno>
@@ -26,15 +26,18 @@ struct memory_options {
   std::string name = "memory";
 };
 
-/// Bytes, all zero at first. Queues that overlap in flight race for them as they would for a disk, so a well-behaved
-/// frontend is assumed.
+/// Bytes, all zero at first. Queues that overlap in flight race for them as they would for a disk,
+/// so a well-behaved frontend is assumed.
 class memory_image {
  public:
   /// \throws configuration_error when empty, std::bad_alloc
   explicit memory_image(std::uint64_t bytes, memory_options options = {})
-      : options_(std::move(options)), bytes_(bytes), data_(bytes != 0 ? new std::byte[bytes]() : nullptr) {
+      : options_(std::move(options)),
+        bytes_(bytes),
+        data_(bytes != 0 ? new std::byte[bytes]() : nullptr) {
     if (bytes == 0) {
-      throw configuration_error("image " + options_.name + " is empty: a disk needs at least one sector");
+      throw configuration_error("image " + options_.name +
+                                " is empty: a disk needs at least one sector");
     }
   }
 
@@ -102,7 +105,8 @@ struct memory {
   class context {
    public:
     /// \throws std::system_error, configuration_error
-    context(memory_image& image, context_options options) : image_(image), ready_(options.capacity) {}
+    context(memory_image& image, context_options options)
+        : image_(image), ready_(options.capacity) {}
 
     void submit(std::span<transfer* const> batch) noexcept {
       for (transfer* work : batch) {

@@ -33,8 +33,8 @@ struct completion_script {
   platform::in_flight_registry* watch = nullptr;  ///< is told of every buffer in flight
 };
 
-/// What the contexts of one image share: the script, the permits of a test that completes by hand, and whether a flush
-/// has failed. Any thread.
+/// What the contexts of one image share: the script, the permits of a test that completes by hand,
+/// and whether a flush has failed. Any thread.
 class completion_control {
  public:
   explicit completion_control(completion_script script) : script_(std::move(script)) {}
@@ -69,7 +69,8 @@ class completion_control {
     return true;
   }
 
-  /// The scripted result of a transfer. A flush that failed is remembered for the image, as engines must.
+  /// The scripted result of a transfer. A flush that failed is remembered for the image, as engines
+  /// must.
   [[nodiscard]] int result_of(const aio::transfer& work) {
     int error = script_.result ? script_.result(work) : 0;
     if (work.kind == aio::operation::flush) {

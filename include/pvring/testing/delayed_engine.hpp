@@ -29,9 +29,7 @@ class delayed_image : public aio::memory_image {
         free_at_exit_(options.buffers_free_at_exit),
         control_(std::move(options.script)) {}
 
-  [[nodiscard]] bool buffers_free_at_completion() const noexcept {
-    return free_at_completion_;
-  }
+  [[nodiscard]] bool buffers_free_at_completion() const noexcept { return free_at_completion_; }
   [[nodiscard]] bool buffers_free_at_exit() const noexcept { return free_at_exit_; }
 
   /// Lets transfers complete where the script says `by_hand`.

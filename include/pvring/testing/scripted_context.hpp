@@ -149,7 +149,8 @@ class scripted_context {
 
   [[nodiscard]] bool ready() noexcept {
     const auto now = clock::now();
-    return control_.is_open() && std::ranges::any_of(held_, [&](const entry& e) { return e.due <= now; });
+    return control_.is_open() &&
+           std::ranges::any_of(held_, [&](const entry& e) { return e.due <= now; });
   }
 
   /// Where a test completes by hand, only its release sets the timer off.

@@ -14,11 +14,11 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <string_view>
 #include <utility>
-#include <optional>
 #include <vector>
 
 #include "../aio/engine.hpp"
@@ -45,7 +45,10 @@ class volatile_cache_image {
 
   /// \param bytes whole sectors, all zero and durable
   explicit volatile_cache_image(std::uint64_t bytes, volatile_cache_options options = {})
-      : control_(std::move(options.script)), flush_lies_(options.flush_lies), flush_early_(options.flush_early), durable_(bytes / sector_size) {
+      : control_(std::move(options.script)),
+        flush_lies_(options.flush_lies),
+        flush_early_(options.flush_early),
+        durable_(bytes / sector_size) {
     assert(bytes % sector_size == 0);
   }
 

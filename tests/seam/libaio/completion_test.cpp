@@ -14,7 +14,8 @@ class libaio_reaping : public libaio_seam, public testing::WithParamInterface<re
 INSTANTIATE_TEST_SUITE_P(both, libaio_reaping,
                          testing::Values(reap_mode::user_space, reap_mode::system_call),
                          [](const auto& mode) {
-                           return mode.param == reap_mode::user_space ? "user_space" : "system_call";
+                           return mode.param == reap_mode::user_space ? "user_space"
+                                                                      : "system_call";
                          });
 
 TEST_P(libaio_reaping, reports_every_transfer_once) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// See the header. One context at a time has the ring that post() writes to: the one that was set up last.
+// See the header. One context at a time has the ring that post() writes to: the one that was set up
+// last.
 #include "fake_libaio.hpp"
 
 #include <unistd.h>
@@ -77,7 +78,8 @@ void kernel::complete_next(long res) {
 void kernel::signal(const call& what) {
   if ((what.copy.u.c.flags & 1U) != 0) {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const auto n = ::write(static_cast<int>(what.copy.u.c.resfd), &one, sizeof one);
+    [[maybe_unused]] const auto n =
+        ::write(static_cast<int>(what.copy.u.c.resfd), &one, sizeof one);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A libaio whose every answer is scripted, with a completion ring laid out as the kernel's. Linked in place of the
-// library, so that the engine's own code runs.
+// A libaio whose every answer is scripted, with a completion ring laid out as the kernel's. Linked
+// in place of the library, so that the engine's own code runs.
 #pragma once
 
 #include <libaio.h>
@@ -25,16 +25,17 @@ struct call {
 
 struct kernel {
   // --- the script ---
-  std::deque<int> setup;         ///< results of io_setup; 0 when empty
-  std::deque<long> submit;       ///< results of io_submit; takes all when empty
-  std::deque<long> getevents;    ///< errors of io_getevents, or the most events that it returns
+  std::deque<int> setup;       ///< results of io_setup; 0 when empty
+  std::deque<long> submit;     ///< results of io_submit; takes all when empty
+  std::deque<long> getevents;  ///< errors of io_getevents, or the most events that it returns
   std::uint32_t magic = 0xa10a10a1;
   std::uint32_t incompat_features = 0;
   std::uint32_t header_length = 32;
   std::uint32_t extra_places = 3;  ///< places in the ring beyond what was asked for
   bool late_signals = false;       ///< complete_next() leaves the signal to signal()
   bool at_once = false;            ///< perform and complete each iocb while it is submitted
-  std::function<std::optional<long>(const call&)> result;  ///< of a performed iocb, in place of the real one
+  std::function<std::optional<long>(const call&)>
+      result;  ///< of a performed iocb, in place of the real one
 
   // --- what happened ---
   std::vector<call> accepted;  ///< everything, in order

@@ -49,10 +49,10 @@ class libaio_seam : public testing::Test {
   libaio_seam() { fake::current = std::make_unique<fake::kernel>(); }
 
   /// Opens the image buffered, so that no test depends on the file system's idea of direct I/O.
-  void open(std::size_t bytes = 65536, std::uint32_t capacity = 8, reap_mode reap = reap_mode::user_space) {
+  void open(std::size_t bytes = 65536, std::uint32_t capacity = 8,
+            reap_mode reap = reap_mode::user_space) {
     file.emplace(bytes);
-    image.emplace(file->path(),
-                  pvring::aio::file_options{.direct = pvring::aio::direct_io::never});
+    image.emplace(file->path(), pvring::aio::file_options{.direct = pvring::aio::direct_io::never});
     context.emplace(*image, pvring::aio::context_options{.capacity = capacity, .reap = reap});
   }
 
@@ -98,7 +98,8 @@ class libaio_seam : public testing::Test {
     return out;
   }
 
-  /// Reaps until nothing is in flight, sleeping as a queue would; what does not end within seconds is a failure.
+  /// Reaps until nothing is in flight, sleeping as a queue would; what does not end within seconds
+  /// is a failure.
   results reap_all() {
     results out;
     while (context->in_flight() != 0) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A flush is asynchronous where the kernel can, the helper's where not, and a failed one is never forgotten.
+// A flush is asynchronous where the kernel can, the helper's where not, and a failed one is never
+// forgotten.
 #include "fixture.hpp"
 
 namespace seam {

@@ -162,7 +162,8 @@ TEST_F(libaio_submit, tries_again_after_a_pause_when_nothing_is_in_flight) {
 
 TEST_F(libaio_submit, bounds_its_tries_while_somebody_polls) {
   open();
-  kernel().submit = {-EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN};
+  kernel().submit = {-EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN,
+                     -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN};
   submit_reads(1);
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
   while (std::chrono::steady_clock::now() < end) {

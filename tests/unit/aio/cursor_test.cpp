@@ -75,7 +75,8 @@ TEST(cursor, stops_at_the_kernels_limits) {
   EXPECT_EQ(at.next().bytes, cursor::most_bytes);
   at.advance(cursor::most_bytes);
   EXPECT_EQ(at.next().bytes, 10U);
-  const std::vector<iovec> two = {{room.data(), cursor::most_bytes - 1}, {room.data(), 2}, {room.data(), 1}};
+  const std::vector<iovec> two = {
+      {room.data(), cursor::most_bytes - 1}, {room.data(), 2}, {room.data(), 1}};
   at = cursor(two);
   EXPECT_EQ(at.next().bytes, cursor::most_bytes - 1);
   EXPECT_EQ(at.next().entries.size(), 1U);

@@ -42,7 +42,8 @@ struct throwing_submit : memory::context {
 };
 static_assert(!engine_context<throwing_submit>);
 
-struct counting_submit : memory::context {  // would tempt callers to submit again what was "not taken"
+struct counting_submit
+    : memory::context {  // would tempt callers to submit again what was "not taken"
   using memory::context::context;
   std::size_t submit(std::span<transfer* const> batch) noexcept { return batch.size(); }
 };

@@ -38,8 +38,9 @@ auto as_nobody(F f) {
 }
 
 TEST(file_image, says_what_is_missing) {
-  EXPECT_THAT(why_not("/nowhere/disk.img"), AllOf(HasSubstr("/nowhere/disk.img"), HasSubstr("does not exist"),
-                                                  HasSubstr("create it")));
+  EXPECT_THAT(
+      why_not("/nowhere/disk.img"),
+      AllOf(HasSubstr("/nowhere/disk.img"), HasSubstr("does not exist"), HasSubstr("create it")));
   EXPECT_THAT(why_not(""), HasSubstr("no image path"));
 }
 
@@ -51,7 +52,8 @@ TEST(file_image, refuses_what_is_no_disk_and_says_why) {
   const std::string pipe = dir.path() + "/pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(why_not(pipe, {.read_only = true}), HasSubstr("neither"));  // and does not hang
-  EXPECT_THAT(why_not(dir.file("empty", 0)), AllOf(HasSubstr("/empty"), HasSubstr("is empty"), HasSubstr("truncate")));
+  EXPECT_THAT(why_not(dir.file("empty", 0)),
+              AllOf(HasSubstr("/empty"), HasSubstr("is empty"), HasSubstr("truncate")));
 }
 
 TEST(file_image, tells_what_it_may_not_do_from_what_it_may) {
@@ -61,9 +63,12 @@ TEST(file_image, tells_what_it_may_not_do_from_what_it_may) {
   ASSERT_EQ(::chmod(frozen.c_str(), 0444), 0);
   const std::string secret = dir.file("secret", 4096);
   ASSERT_EQ(::chmod(secret.c_str(), 0000), 0);
-  EXPECT_THAT(as_nobody([&] { return why_not(secret); }), AllOf(HasSubstr("/secret"), HasSubstr("may not be read")));
-  EXPECT_THAT(as_nobody([&] { return why_not(secret, {.read_only = true}); }), HasSubstr("may not be read"));
-  EXPECT_THAT(as_nobody([&] { return why_not(frozen); }), AllOf(HasSubstr("may only be read"), HasSubstr("read_only")));
+  EXPECT_THAT(as_nobody([&] { return why_not(secret); }),
+              AllOf(HasSubstr("/secret"), HasSubstr("may not be read")));
+  EXPECT_THAT(as_nobody([&] { return why_not(secret, {.read_only = true}); }),
+              HasSubstr("may not be read"));
+  EXPECT_THAT(as_nobody([&] { return why_not(frozen); }),
+              AllOf(HasSubstr("may only be read"), HasSubstr("read_only")));
   EXPECT_EQ(as_nobody([&] { return why_not(frozen, {.read_only = true}); }), "");
 }
 
@@ -73,7 +78,8 @@ TEST(file_image, counts_a_partial_last_sector) {
     const file_image image(dir.file("disk", bytes));
     EXPECT_EQ(image.file_bytes(), bytes);
     EXPECT_EQ(image.size(), (bytes + 511) / 512 * 512);
-    EXPECT_EQ(::std::filesystem::file_size(dir.path() + "/disk"), bytes) << "opening changed the file";
+    EXPECT_EQ(::std::filesystem::file_size(dir.path() + "/disk"), bytes)
+        << "opening changed the file";
   }
 }
 
@@ -183,7 +189,8 @@ TEST(file_image, keeps_the_access_mode_when_it_falls_back_to_the_page_cache) {
   const std::string path = dir.file("disk", 8192);
   static std::string logged;
   logged.clear();
-  pvring::log::set_sink([](pvring::log::level, std::string_view message) noexcept { logged += message; });
+  pvring::log::set_sink(
+      [](pvring::log::level, std::string_view message) noexcept { logged += message; });
   struct ::statfs fs {};
   ASSERT_EQ(::statfs(path.c_str(), &fs), 0);
   {
@@ -191,7 +198,8 @@ TEST(file_image, keeps_the_access_mode_when_it_falls_back_to_the_page_cache) {
     if (!image.direct()) {
       EXPECT_EQ(flags_of(image), O_RDONLY);
       EXPECT_THAT(logged, AllOf(HasSubstr(path), HasSubstr("page cache")));
-      EXPECT_THAT(why_not(path, {.direct = direct_io::always}), AllOf(HasSubstr(path), HasSubstr("direct I/O")));
+      EXPECT_THAT(why_not(path, {.direct = direct_io::always}),
+                  AllOf(HasSubstr(path), HasSubstr("direct I/O")));
     }
     EXPECT_TRUE(image.read_only());
     EXPECT_TRUE(image.buffers_free_at_completion());

@@ -23,7 +23,8 @@ using pvring::aio::transfer;
 struct numbers {
   std::vector<operation> asked{};
 
-  int operator()(operation kind, std::uint64_t offset, std::span<const iovec> buffers, std::uint64_t) noexcept {
+  int operator()(operation kind, std::uint64_t offset, std::span<const iovec> buffers,
+                 std::uint64_t) noexcept {
     asked.push_back(kind);
     if (kind != operation::read) {
       return kind == operation::write ? -ENOSPC : 0;
@@ -46,7 +47,8 @@ struct silent {
 struct without_length {
   int operator()(operation, std::uint64_t, std::span<const iovec>) noexcept { return 0; }
 };
-static_assert(!inline_function<throwing> && !inline_function<silent> && !inline_function<without_length>);
+static_assert(!inline_function<throwing> && !inline_function<silent> &&
+              !inline_function<without_length>);
 
 TEST(inline_engine, makes_a_device_of_a_function) {
   inline_image device(numbers{}, {.size = 8 * 512, .name = "numbers"});
@@ -73,7 +75,8 @@ TEST(inline_engine, never_asks_for_what_is_not_offered) {
 }
 
 TEST(inline_engine, offers_what_its_options_say) {
-  inline_image device(numbers{}, {.size = 4096, .discard_granularity = 512, .physical_block_size = 4096});
+  inline_image device(numbers{},
+                      {.size = 4096, .discard_granularity = 512, .physical_block_size = 4096});
   inline_engine<numbers>::context context(device, {});
   EXPECT_EQ(device.discard_granularity(), 512U);
   EXPECT_EQ(device.physical_block_size(), 4096U);
@@ -81,8 +84,9 @@ TEST(inline_engine, offers_what_its_options_say) {
   EXPECT_EQ(run(context, make.bare(operation::discard, 0, 512)), 0);
   EXPECT_EQ(run(context, make.bare(operation::write_zeroes, 0, 512)), 0);
   EXPECT_EQ(run(context, make.bare(operation::flush)), 0);
-  EXPECT_EQ(device.function().asked,
-            (std::vector<operation>{operation::discard, operation::write_zeroes, operation::flush}));
+  EXPECT_EQ(
+      device.function().asked,
+      (std::vector<operation>{operation::discard, operation::write_zeroes, operation::flush}));
   EXPECT_THROW(inline_image(numbers{}, {}), pvring::configuration_error);
 }
 

@@ -17,7 +17,8 @@ using pvring::aio::detail::completion_ring_header;
 /// Ring memory with ourselves as the kernel.
 class ring_memory {
  public:
-  explicit ring_memory(std::uint32_t nr) : room_(std::calloc(1, sizeof(completion_ring_header) + nr * sizeof(io_event))) {
+  explicit ring_memory(std::uint32_t nr)
+      : room_(std::calloc(1, sizeof(completion_ring_header) + nr * sizeof(io_event))) {
     header().nr = nr;
     header().magic = completion_ring::magic;
     header().header_length = sizeof(completion_ring_header);
@@ -123,8 +124,9 @@ TEST(completion_ring, stops_for_good_at_an_event_without_an_object) {
   EXPECT_EQ(memory.header().head, 1U) << "the rest is left to the kernel";
 }
 
-// Case 110. Under ThreadSanitizer a missing acquire or release in the reader is a reported race: the producer reuses
-// places that the reader gave back, and the reader reads events that the tail covers.
+// Case 110. Under ThreadSanitizer a missing acquire or release in the reader is a reported race:
+// the producer reuses places that the reader gave back, and the reader reads events that the tail
+// covers.
 TEST(completion_ring, orders_its_accesses_with_the_kernels) {
   constexpr unsigned long total = 50000;
   ring_memory memory(7);

@@ -36,25 +36,30 @@ class libaio_on : public testing::TestWithParam<place> {
  public:
   libaio_on() : dir(GetParam().directory) {}
 
-  file_image open(const std::string& path) { return file_image(path, {.direct = GetParam().direct}); }
-  context_options options(std::uint32_t capacity = 32) const { return {.capacity = capacity, .reap = GetParam().reap}; }
+  file_image open(const std::string& path) {
+    return file_image(path, {.direct = GetParam().direct});
+  }
+  context_options options(std::uint32_t capacity = 32) const {
+    return {.capacity = capacity, .reap = GetParam().reap};
+  }
 
   temporary_directory dir;
   transfers make;
 };
 
-INSTANTIATE_TEST_SUITE_P(storage, libaio_on,
-                         testing::Values(place{"/tmp", direct_io::automatic, reap_mode::user_space},
-                                         place{"/tmp", direct_io::never, reap_mode::user_space},
-                                         place{"/tmp", direct_io::automatic, reap_mode::system_call},
-                                         place{"/dev/shm", direct_io::automatic, reap_mode::user_space},
-                                         place{"/dev/shm", direct_io::never, reap_mode::system_call}),
-                         [](const auto& with) {
-                           const place& p = with.param;
-                           return std::string(p.directory[1] == 't' ? "disk" : "tmpfs") +
-                                  (p.direct == direct_io::never ? "_buffered" : "") +
-                                  (p.reap == reap_mode::user_space ? "_ring" : "_call");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    storage, libaio_on,
+    testing::Values(place{"/tmp", direct_io::automatic, reap_mode::user_space},
+                    place{"/tmp", direct_io::never, reap_mode::user_space},
+                    place{"/tmp", direct_io::automatic, reap_mode::system_call},
+                    place{"/dev/shm", direct_io::automatic, reap_mode::user_space},
+                    place{"/dev/shm", direct_io::never, reap_mode::system_call}),
+    [](const auto& with) {
+      const place& p = with.param;
+      return std::string(p.directory[1] == 't' ? "disk" : "tmpfs") +
+             (p.direct == direct_io::never ? "_buffered" : "") +
+             (p.reap == reap_mode::user_space ? "_ring" : "_call");
+    });
 
 TEST_P(libaio_on, keeps_what_it_is_given) {
   const std::string path = dir.file("disk", 65536);
@@ -91,7 +96,8 @@ TEST_P(libaio_on, serves_a_file_of_320_bytes) {
   EXPECT_EQ(run(context, before), 0);
   EXPECT_EQ(data_of(before), std::string(320, 'a') + std::string(192, '\0'));
   EXPECT_EQ(run(context, make.make(operation::write, 0, {512}, 'n')), 0);
-  EXPECT_EQ(content_of(path), std::string(512, 'n')) << "a write of the last sector extends the file";
+  EXPECT_EQ(content_of(path), std::string(512, 'n'))
+      << "a write of the last sector extends the file";
   transfer& after = make.make(operation::read, 0, {512});
   EXPECT_EQ(run(context, after), 0);
   EXPECT_EQ(data_of(after), std::string(512, 'n'));
@@ -132,7 +138,8 @@ TEST_P(libaio_on, discards_and_zeroes_beside_the_queue) {
   } else {
     EXPECT_EQ(run(context, make.bare(operation::discard, 8192, 8192)), -EOPNOTSUPP);
   }
-  EXPECT_EQ(content_of(path).substr(0, 2048), std::string(512, 'a') + std::string(1024, '\0') + std::string(512, 'a'));
+  EXPECT_EQ(content_of(path).substr(0, 2048),
+            std::string(512, 'a') + std::string(1024, '\0') + std::string(512, 'a'));
   EXPECT_EQ(content_of(path).size(), 65536U);
   EXPECT_TRUE(image.helper().started());
 }
@@ -176,8 +183,11 @@ TEST_P(libaio_on, loses_nothing_to_signals) {
     transfers some;
     std::vector<transfer*> batch;
     for (std::uint64_t i = 0; i < 16; ++i) {
-      const auto kind = i == 15 ? operation::flush : i % 2 == 0 ? operation::read : operation::write;
-      batch.push_back(kind == operation::flush ? &some.bare(kind) : &some.make(kind, i * 65536, {16384}));
+      const auto kind = i == 15      ? operation::flush
+                        : i % 2 == 0 ? operation::read
+                                     : operation::write;
+      batch.push_back(kind == operation::flush ? &some.bare(kind)
+                                               : &some.make(kind, i * 65536, {16384}));
     }
     context.submit(batch);
     EXPECT_EQ(finish(context), 0U);
@@ -190,7 +200,8 @@ TEST_P(libaio_on, loses_nothing_to_signals) {
 TEST_P(libaio_on, does_not_allocate_descriptors_for_ever) {
   file_image image = open(dir.file("disk", 65536));
   const auto descriptors = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
   };
   const auto before = descriptors();
   for (int i = 0; i < 20; ++i) {
@@ -201,7 +212,8 @@ TEST_P(libaio_on, does_not_allocate_descriptors_for_ever) {
   EXPECT_EQ(descriptors(), before);
 }
 
-// A queue per thread on one image; what they share is the size, the remembered failure and the helper.
+// A queue per thread on one image; what they share is the size, the remembered failure and the
+// helper.
 TEST_P(libaio_on, serves_several_queues_at_once) {
   file_image image = open(dir.file("disk", 4 << 20));
   std::vector<std::thread> threads;
@@ -214,7 +226,8 @@ TEST_P(libaio_on, serves_several_queues_at_once) {
         transfers some;
         std::vector<transfer*> batch;
         for (std::uint64_t i = 0; i < 6; ++i) {
-          batch.push_back(&some.make(operation::write, (q << 20U) + i * 16384, {8192}, static_cast<char>(random())));
+          batch.push_back(&some.make(operation::write, (q << 20U) + i * 16384, {8192},
+                                     static_cast<char>(random())));
         }
         batch.push_back(&some.bare(operation::flush));
         batch.push_back(&some.bare(operation::write_zeroes, (q << 20U) + 524288, 4096));
@@ -314,7 +327,8 @@ TEST(libaio_engine, waits_at_the_end_for_what_the_device_still_does) {
   }
   file_image image(device->path());
   for (int round = 0; round < 10; ++round) {
-    transfers make;  // its buffers go after the context: the address sanitizer cannot see the kernel write
+    transfers make;  // its buffers go after the context: the address sanitizer cannot see the
+                     // kernel write
     const std::size_t size = 262144;
     std::vector<transfer*> batch;
     for (std::uint64_t i = 0; i < 16; ++i) {

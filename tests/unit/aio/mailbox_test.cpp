@@ -107,7 +107,8 @@ TEST(mailbox, tells_a_consumer_with_a_shared_descriptor_of_each_signal) {
   EXPECT_TRUE(box.withdraw());
 }
 
-// Under ThreadSanitizer this also checks that what a producer wrote before pushing is visible to the consumer.
+// Under ThreadSanitizer this also checks that what a producer wrote before pushing is visible to
+// the consumer.
 TEST(mailbox, loses_neither_a_handle_nor_a_wake_up_among_many_producers) {
   constexpr std::size_t producers = 3;
   constexpr std::size_t each = 8;

@@ -13,8 +13,8 @@ namespace detail = pvring::aio::detail;
 
 // Case 58.
 TEST(storage_probe, distrusts_file_systems_behind_a_network_or_another_process) {
-  for (const std::uint64_t magic : {0x6969UL, 0x517BUL, 0xFF534D42UL, 0xFE534D42UL, 0x00C36400UL, 0x65735546UL,
-                                    0xFFFFFFFFFF534D42UL /* sign-extended */}) {
+  for (const std::uint64_t magic : {0x6969UL, 0x517BUL, 0xFF534D42UL, 0xFE534D42UL, 0x00C36400UL,
+                                    0x65735546UL, 0xFFFFFFFFFF534D42UL /* sign-extended */}) {
     EXPECT_TRUE(detail::keeps_buffers(magic)) << std::hex << magic;
   }
   static_assert(detail::keeps_buffers(NFS_SUPER_MAGIC));
@@ -35,9 +35,11 @@ TEST(storage_probe, distrusts_block_devices_behind_a_network) {
   static_assert(detail::is_network_device(
       "/sys/devices/platform/host2/session1/target2:0:0/2:0:0:1/block/sdb"));
   static_assert(detail::is_network_device("/sys/devices/virtual/nvme-fabrics/ctl/nvme1/nvme1n1"));
-  static_assert(!detail::is_network_device("/sys/devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/block/sda"));
+  static_assert(!detail::is_network_device(
+      "/sys/devices/pci0000:00/0000:00:1f.2/ata1/host0/target0:0:0/block/sda"));
   static_assert(!detail::is_network_device("/sys/devices/virtual/block/loop0"));
-  EXPECT_TRUE(detail::device_keeps_buffers(makedev(4095, 77))) << "what is not known is not trusted";
+  EXPECT_TRUE(detail::device_keeps_buffers(makedev(4095, 77)))
+      << "what is not known is not trusted";
 }
 
 TEST(storage_probe, reads_numbers_of_attributes) {

@@ -48,7 +48,8 @@ class temporary_directory {
   /// Makes a file in it.
   std::string file(const std::string& name, std::size_t bytes, char fill = 'a') const {
     std::string path = path_ + "/" + name;
-    const pvring::unique_fd fd(::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
+    const pvring::unique_fd fd(
+        ::open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0644));
     const std::string content(bytes, fill);
     if (!fd || ::write(fd.get(), content.data(), bytes) != static_cast<ssize_t>(bytes)) {
       std::abort();
@@ -84,7 +85,8 @@ class loop_device {
       if (number < 0) {
         break;
       }
-      auto out = std::unique_ptr<loop_device>(new loop_device("/dev/loop" + std::to_string(number)));
+      auto out =
+          std::unique_ptr<loop_device>(new loop_device("/dev/loop" + std::to_string(number)));
       out->fd_.reset(::open(out->path_.c_str(), O_RDWR | O_CLOEXEC));
       loop_config config{};
       config.fd = static_cast<std::uint32_t>(backing.get());
@@ -163,8 +165,8 @@ inline std::string_view data_of(const pvring::aio::transfer& work) {
   return {static_cast<const char*>(work.buffers[0].iov_base), work.length};
 }
 
-/// Reaps until nothing is in flight, sleeping in between as a queue does; the number of those that failed, or a large
-/// number when nobody woke us for seconds. Each transfer holds its own error.
+/// Reaps until nothing is in flight, sleeping in between as a queue does; the number of those that
+/// failed, or a large number when nobody woke us for seconds. Each transfer holds its own error.
 template <class Context>
 std::size_t finish(Context& context) {
   std::size_t failed = 0;

@@ -156,10 +156,12 @@ TEST_F(delayed, tells_which_buffers_are_in_flight) {
 }
 
 TEST_F(delayed, says_of_its_buffers_what_it_is_told_to) {
-  const delayed_image image(65536, {.buffers_free_at_completion = false, .buffers_free_at_exit = false});
+  const delayed_image image(65536,
+                            {.buffers_free_at_completion = false, .buffers_free_at_exit = false});
   EXPECT_FALSE(image.buffers_free_at_completion());
   EXPECT_FALSE(image.buffers_free_at_exit());
-  EXPECT_THROW(delayed_engine::context(const_cast<delayed_image&>(image), {.capacity = 0}), configuration_error);
+  EXPECT_THROW(delayed_engine::context(const_cast<delayed_image&>(image), {.capacity = 0}),
+               configuration_error);
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ class volatile_cache : public ::testing::Test {
 
   void open() { context.emplace(image, aio::context_options{.capacity = 16}); }
 
-  aio::transfer& make(aio::operation kind, std::uint64_t sector = 0, std::uint64_t count = 0, char fill = 0) {
+  aio::transfer& make(aio::operation kind, std::uint64_t sector = 0, std::uint64_t count = 0,
+                      char fill = 0) {
     request& r = requests.emplace_back();
     r.room.assign(count * 512, static_cast<std::byte>(fill));
     r.buffer = {r.room.data(), r.room.size()};

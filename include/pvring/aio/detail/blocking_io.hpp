@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What has no asynchronous form: discard, write zeroes and, on old kernels, flush. Each blocks, so only the helper
-// thread calls it.
+// What has no asynchronous form: discard, write zeroes and, on old kernels, flush. Each blocks, so
+// only the helper thread calls it.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,8 @@ int uninterrupted(Call call) noexcept {
   return result == 0 ? 0 : -errno;
 }
 
-/// Calls `f(offset, length)` for pieces of a range, so that no single call occupies the device for long.
+/// Calls `f(offset, length)` for pieces of a range, so that no single call occupies the device for
+/// long.
 template <class F>
 int in_pieces(std::uint64_t offset, std::uint64_t length, F f) noexcept {
   constexpr std::uint64_t most = std::uint64_t{1} << 30U;
@@ -44,7 +45,8 @@ int in_pieces(std::uint64_t offset, std::uint64_t length, F f) noexcept {
   return 0;
 }
 
-/// What the kernel answers where an operation does not exist differs by layer; callers see one errno.
+/// What the kernel answers where an operation does not exist differs by layer; callers see one
+/// errno.
 [[nodiscard]] constexpr int unified(int error) noexcept {
   return error == -ENOTTY || error == -ENODEV || error == -ENOSYS ? -EOPNOTSUPP : error;
 }
@@ -53,7 +55,8 @@ int in_pieces(std::uint64_t offset, std::uint64_t length, F f) noexcept {
   return uninterrupted([=] { return ::fdatasync(fd); });
 }
 
-[[nodiscard]] inline int discard_file(int fd, bool block_device, std::uint64_t offset, std::uint64_t length) noexcept {
+[[nodiscard]] inline int discard_file(int fd, bool block_device, std::uint64_t offset,
+                                      std::uint64_t length) noexcept {
   return in_pieces(offset, length, [=](std::uint64_t at, std::uint64_t n) {
     return unified(uninterrupted([=] {
       if (block_device) {
@@ -69,7 +72,8 @@ int in_pieces(std::uint64_t offset, std::uint64_t length, F f) noexcept {
 /// Aligned and sized for any direct I/O that the library does.
 alignas(4096) inline constinit std::array<std::byte, 65536> zeroes{};
 
-[[nodiscard]] inline int write_zeroes_by_hand(int fd, std::uint64_t offset, std::uint64_t length) noexcept {
+[[nodiscard]] inline int write_zeroes_by_hand(int fd, std::uint64_t offset,
+                                              std::uint64_t length) noexcept {
   while (length != 0) {
     const ssize_t put = ::pwrite(fd, zeroes.data(), std::min<std::uint64_t>(length, zeroes.size()),
                                  static_cast<off_t>(offset));
@@ -85,7 +89,8 @@ alignas(4096) inline constinit std::array<std::byte, 65536> zeroes{};
   return 0;
 }
 
-[[nodiscard]] inline int zero_file(int fd, bool block_device, std::uint64_t offset, std::uint64_t length) noexcept {
+[[nodiscard]] inline int zero_file(int fd, bool block_device, std::uint64_t offset,
+                                   std::uint64_t length) noexcept {
   return in_pieces(offset, length, [=](std::uint64_t at, std::uint64_t n) {
     const int error = unified(uninterrupted([=] {
       if (block_device) {
@@ -99,7 +104,8 @@ alignas(4096) inline constinit std::array<std::byte, 65536> zeroes{};
 }
 
 /// Performs a flush, discard or write_zeroes; 0 or a negative errno.
-[[nodiscard]] inline int perform_blocking(const transfer& work, int fd, bool block_device) noexcept {
+[[nodiscard]] inline int perform_blocking(const transfer& work, int fd,
+                                          bool block_device) noexcept {
   switch (work.kind) {
     case operation::flush:
       return flush_file(fd);

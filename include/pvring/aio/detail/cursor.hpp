@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How far a read or write has come in its buffers, and which piece of it one system call can take next. The caller's
-// array of buffers is never changed: a piece is either one (part of a) buffer, or whole entries of that array.
+// How far a read or write has come in its buffers, and which piece of it one system call can take
+// next. The caller's array of buffers is never changed: a piece is either one (part of a) buffer,
+// or whole entries of that array.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,14 +16,16 @@ namespace pvring::aio::detail {
 
 class cursor {
  public:
-  /// What the kernel takes in one call: entries (UIO_MAXIOV) and bytes (MAX_RW_COUNT with 64 KiB pages, the least).
+  /// What the kernel takes in one call: entries (UIO_MAXIOV) and bytes (MAX_RW_COUNT with 64 KiB
+  /// pages, the least).
   static constexpr std::size_t most_entries = 1024;
   static constexpr std::uint64_t most_bytes = 0x7fff0000;
 
   struct piece {
-    std::span<const iovec> entries;  ///< whole entries of the caller's array; empty when it is one run
-    void* address = nullptr;         ///< the run
-    std::uint64_t bytes = 0;         ///< what the piece transfers when it is not cut short
+    std::span<const iovec>
+        entries;              ///< whole entries of the caller's array; empty when it is one run
+    void* address = nullptr;  ///< the run
+    std::uint64_t bytes = 0;  ///< what the piece transfers when it is not cut short
   };
 
   [[nodiscard]] static std::uint64_t sum(std::span<const iovec> buffers) noexcept {
@@ -42,7 +45,8 @@ class cursor {
   [[nodiscard]] piece next() const noexcept {
     if (within_ != 0 || buffers_.size() == 1 || buffers_.front().iov_len > most_bytes) {
       const iovec& first = buffers_.front();
-      return {{}, static_cast<std::byte*>(first.iov_base) + within_,
+      return {{},
+              static_cast<std::byte*>(first.iov_base) + within_,
               std::min<std::uint64_t>(first.iov_len - within_, most_bytes)};
     }
     std::uint64_t bytes = 0;
@@ -80,7 +84,8 @@ class cursor {
   }
 
  private:
-  // Invariant: within_ is inside the first buffer, or there is no buffer left. Empty buffers are skipped.
+  // Invariant: within_ is inside the first buffer, or there is no buffer left. Empty buffers are
+  // skipped.
   void settle() noexcept {
     while (!buffers_.empty() && within_ >= buffers_.front().iov_len) {
       within_ -= buffers_.front().iov_len;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One read or write on its way through system calls that may take less than they were asked for: which piece comes
-// next, and what a piece's result means for the whole. For every engine on files.
+// One read or write on its way through system calls that may take less than they were asked for:
+// which piece comes next, and what a piece's result means for the whole. For every engine on files.
 #pragma once
 
 #include <algorithm>
@@ -85,7 +85,8 @@ class progress {
     return step::continued;
   }
 
-  /// Of `got` bytes, those after which the next piece may start: the kernel refuses a rest that is not aligned.
+  /// Of `got` bytes, those after which the next piece may start: the kernel refuses a rest that is
+  /// not aligned.
   template <class Image>
   std::uint64_t whole_units(std::uint64_t got, const Image& image) const noexcept {
     const std::uint64_t stopped = offset() + got;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// For engines that complete a transfer while it is submitted: the transfers that wait for the next reap, and the wake-up
-// that tells a sleeper of them. One thread uses it, so it writes the descriptor only between arm() and disarm().
+// For engines that complete a transfer while it is submitted: the transfers that wait for the next
+// reap, and the wake-up that tells a sleeper of them. One thread uses it, so it writes the
+// descriptor only between arm() and disarm().
 #pragma once
 
 #include <sys/eventfd.h>
@@ -31,7 +32,8 @@ class ready_queue {
       throw std::system_error(errno, std::generic_category(), "eventfd of an engine");
     }
     if (capacity == 0) {
-      throw configuration_error("an engine context for 0 transfers: choose a capacity of at least 1");
+      throw configuration_error(
+          "an engine context for 0 transfers: choose a capacity of at least 1");
     }
   }
 
@@ -48,7 +50,8 @@ class ready_queue {
   template <class F>
   std::size_t reap(F& f) noexcept {
     const std::size_t n = count_;
-    // The count drops before each call, so in_flight() is right inside `f`, and the oldest goes first.
+    // The count drops before each call, so in_flight() is right inside `f`, and the oldest goes
+    // first.
     for (std::size_t i = 0; i != n; ++i) {
       transfer& work = *ready_[i];
       count_ = n - i - 1;

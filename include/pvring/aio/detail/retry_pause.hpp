@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// When to try again what the kernel had no room for, if nothing of ours will complete and make room: after a pause that
-// doubles up to a bound. A sleeping queue is woken by the helper thread, which sleeps out the pause for it.
+// When to try again what the kernel had no room for, if nothing of ours will complete and make
+// room: after a pause that doubles up to a bound. A sleeping queue is woken by the helper thread,
+// which sleeps out the pause for it.
 #pragma once
 
 #include <algorithm>

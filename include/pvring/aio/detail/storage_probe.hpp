@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What can be learnt about the storage below an open file without changing it: whether a network lies in between,
-// which alignment direct I/O wants, what a discard can free.
+// What can be learnt about the storage below an open file without changing it: whether a network
+// lies in between, which alignment direct I/O wants, what a discard can free.
 #pragma once
 
 #include <fcntl.h>
@@ -14,6 +14,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <dirent.h>
+#include <limits.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -21,8 +23,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <dirent.h>
-#include <limits.h>
 #include <string>
 #include <string_view>
 
@@ -31,8 +31,8 @@ namespace pvring::aio::detail {
 /// The sector that is exported to the frontend; no image may need larger units.
 inline constexpr std::uint32_t sector_size = 512;
 
-/// Whether a file system of this statfs type may hold on to a buffer after its write was reported complete (a
-/// retransmission, a page lent to another process).
+/// Whether a file system of this statfs type may hold on to a buffer after its write was reported
+/// complete (a retransmission, a page lent to another process).
 [[nodiscard]] constexpr bool keeps_buffers(std::uint64_t magic) noexcept {
   constexpr std::array<std::uint32_t, 17> kinds = {
       0x00006969,  // NFS
@@ -91,8 +91,8 @@ inline constexpr std::uint32_t sector_size = 512;
   return "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
 }
 
-/// Whether buffers of a block device are free when its transfers are complete: not where a network lies below it,
-/// directly, below a loop device's file, or below a member of a mapped device.
+/// Whether buffers of a block device are free when its transfers are complete: not where a network
+/// lies below it, directly, below a loop device's file, or below a member of a mapped device.
 [[nodiscard]] inline bool device_keeps_buffers(dev_t device, int depth = 0) {
   constexpr int deepest = 8;
   if (depth == deepest) {
@@ -143,8 +143,8 @@ inline constexpr std::uint32_t sector_size = 512;
   return ::fstatfs(fd, &fs) != 0 || keeps_buffers(static_cast<std::uint64_t>(fs.f_type));
 }
 
-/// The alignment that direct I/O on `fd` wants of buffers, offsets and lengths; 0 when it cannot be done in units of
-/// one sector. Precondition: O_DIRECT is set on `fd`.
+/// The alignment that direct I/O on `fd` wants of buffers, offsets and lengths; 0 when it cannot be
+/// done in units of one sector. Precondition: O_DIRECT is set on `fd`.
 [[nodiscard]] inline std::uint32_t direct_alignment(int fd, const struct ::stat& what) {
   if (S_ISBLK(what.st_mode)) {
     int logical = 0;
@@ -159,8 +159,9 @@ inline constexpr std::uint32_t sector_size = 512;
   if (::syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &wide) == 0 &&
       (wide.stx_mask & STATX_DIOALIGN) != 0) {
     const std::uint32_t most = std::max(wide.stx_dio_mem_align, wide.stx_dio_offset_align);
-    return wide.stx_dio_mem_align != 0 && wide.stx_dio_offset_align != 0 && most <= sector_size ? sector_size
-                                                                                                 : 0;
+    return wide.stx_dio_mem_align != 0 && wide.stx_dio_offset_align != 0 && most <= sector_size
+               ? sector_size
+               : 0;
   }
 #endif
   // One sector at an address that is no better aligned than a sector.
@@ -173,7 +174,8 @@ inline constexpr std::uint32_t sector_size = 512;
 }
 
 /// The unit in which a discard frees storage, 0 when it cannot. Precondition: `fd` is writable.
-[[nodiscard]] inline std::uint32_t discard_unit(int fd, const struct ::stat& what, std::uint64_t bytes) {
+[[nodiscard]] inline std::uint32_t discard_unit(int fd, const struct ::stat& what,
+                                                std::uint64_t bytes) {
   constexpr std::uint64_t most = 1U << 30U;
   if (S_ISBLK(what.st_mode)) {
     // A partition's queue is its disk's.
@@ -190,8 +192,10 @@ inline constexpr std::uint32_t sector_size = 512;
   if (::fstatfs(fd, &fs) != 0) {
     return 0;
   }
-  const std::uint64_t unit = std::clamp<std::uint64_t>(static_cast<std::uint64_t>(fs.f_bsize), sector_size, most);
-  // A hole beyond the end that keeps the size: it changes no byte, and says whether holes can be punched.
+  const std::uint64_t unit =
+      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(fs.f_bsize), sector_size, most);
+  // A hole beyond the end that keeps the size: it changes no byte, and says whether holes can be
+  // punched.
   const std::uint64_t beyond = (bytes + unit - 1) / unit * unit;
   return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(beyond),
                      static_cast<off_t>(unit)) == 0
@@ -206,7 +210,7 @@ inline constexpr std::uint32_t sector_size = 512;
   if (S_ISBLK(what.st_mode)) {
     unsigned physical = 0;
     unit = ::ioctl(fd, BLKPBSZGET, &physical) == 0 ? physical : sector_size;
-  } else if (struct ::statfs fs {}; ::fstatfs(fd, &fs) == 0) {
+  } else if (struct ::statfs fs{}; ::fstatfs(fd, &fs) == 0) {
     unit = static_cast<std::uint64_t>(fs.f_bsize);
   }
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(unit, sector_size, page));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An eventfd that the kernel, the helper thread and the queue itself signal, and an account of its signals. The account
-// is there so that the descriptor is read only when it can hold something.
+// An eventfd that the kernel, the helper thread and the queue itself signal, and an account of its
+// signals. The account is there so that the descriptor is read only when it can hold something.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -17,12 +17,14 @@
 
 namespace pvring::aio::detail {
 
-/// Who takes something that was signalled calls expect(): the signal is in the descriptor, or on its way there. read()
-/// takes signals out. What was read beyond what was expected belongs to something that nobody has taken yet: work.
+/// Who takes something that was signalled calls expect(): the signal is in the descriptor, or on
+/// its way there. read() takes signals out. What was read beyond what was expected belongs to
+/// something that nobody has taken yet: work.
 class wake_signals {
  public:
   /// \param calls counts the system calls on the descriptor
-  explicit wake_signals(counter& calls) : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), calls_(calls) {
+  explicit wake_signals(counter& calls)
+      : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), calls_(calls) {
     if (!fd_) {
       throw std::system_error(errno, std::generic_category(), "eventfd of an AIO context");
     }
@@ -43,8 +45,8 @@ class wake_signals {
     if (::read(fd_.get(), &count, sizeof count) == sizeof count) {
       unread_ -= static_cast<std::int64_t>(count);
     }
-    // Else what is expected is still on its way: the kernel shows a completion before it signals it. It will wake a
-    // sleeper for nothing once, and be read then.
+    // Else what is expected is still on its way: the kernel shows a completion before it signals
+    // it. It will wake a sleeper for nothing once, and be read then.
   }
 
   /// There was nothing to take: signals that nobody explains must not be reported for ever.

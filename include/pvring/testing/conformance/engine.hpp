@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What every I/O engine has to do, as a GoogleTest suite. Instantiate it with a setup of your engine; see below.
+// What every I/O engine has to do, as a GoogleTest suite. Instantiate it with a setup of your
+// engine; see below.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@
 
 namespace pvring::testing {
 
-/// A default-constructible type that names an engine and owns a fresh, writable image of at least 2 MiB.
+/// A default-constructible type that names an engine and owns a fresh, writable image of at least 2
+/// MiB.
 ///
 ///     struct my_setup {
 ///       using engine = my_engine;
@@ -31,9 +33,10 @@ namespace pvring::testing {
 ///     };
 ///     INSTANTIATE_TYPED_TEST_SUITE_P(mine, engine_conformance, my_setup);
 template <class S>
-concept engine_setup = std::default_initializable<S> && aio::engine<typename S::engine> && requires(S& s) {
-  { s.image() } -> std::same_as<typename S::engine::image&>;
-};
+concept engine_setup =
+    std::default_initializable<S> && aio::engine<typename S::engine> && requires(S& s) {
+      { s.image() } -> std::same_as<typename S::engine::image&>;
+    };
 
 template <engine_setup Rig>
 class engine_conformance : public ::testing::Test {
@@ -109,7 +112,8 @@ class engine_conformance : public ::testing::Test {
   void drain() {
     while (context_->in_flight() != 0) {
       if (reap() == 0 && !context_->arm()) {
-        ASSERT_TRUE(readable(context_->fd(), 10000)) << "nothing woke us, " << context_->in_flight() << " in flight";
+        ASSERT_TRUE(readable(context_->fd(), 10000))
+            << "nothing woke us, " << context_->in_flight() << " in flight";
       }
     }
     context_->disarm();
@@ -191,7 +195,8 @@ TYPED_TEST_P(engine_conformance, takes_a_batch_of_its_whole_capacity) {
   for (int round = 0; round < 5; ++round) {
     std::vector<typename TestFixture::request*> batch;
     for (std::uint64_t i = 0; i < 32; ++i) {
-      batch.push_back(&this->make(aio::operation::write, i * 4096, 4096, static_cast<char>('a' + i)));
+      batch.push_back(
+          &this->make(aio::operation::write, i * 4096, 4096, static_cast<char>('a' + i)));
     }
     this->submit(batch);
     EXPECT_EQ(context.in_flight(), 32U);
@@ -328,7 +333,8 @@ TYPED_TEST_P(engine_conformance, writes_zeroes) {
     EXPECT_EQ(around.data(), std::string(16384, 'z'));
   } else {
     EXPECT_EQ(error, 0);
-    EXPECT_EQ(around.data(), std::string(512, 'z') + std::string(8192, '\0') + std::string(16384 - 8704, 'z'));
+    EXPECT_EQ(around.data(),
+              std::string(512, 'z') + std::string(8192, '\0') + std::string(16384 - 8704, 'z'));
   }
 }
 
@@ -337,25 +343,29 @@ TYPED_TEST_P(engine_conformance, is_done_with_all_buffers_when_its_context_is_go
     auto& context = this->open(16);
     std::vector<typename TestFixture::request*> batch;
     for (std::uint64_t i = 0; i < 16; ++i) {
-      batch.push_back(&this->make(i % 2 == 0 ? aio::operation::read : aio::operation::write, i * 65536, 65536, 'g'));
+      batch.push_back(&this->make(i % 2 == 0 ? aio::operation::read : aio::operation::write,
+                                  i * 65536, 65536, 'g'));
     }
     this->submit(batch);
     (void)context.arm();
     this->context_.reset();
-    this->requests_.clear();  // the buffers go: whoever still uses them is found by the address sanitizer
+    this->requests_
+        .clear();  // the buffers go: whoever still uses them is found by the address sanitizer
   }
 }
 
 TYPED_TEST_P(engine_conformance, serves_several_contexts_on_one_image) {
   auto& first = this->open(4);
-  typename TestFixture::context_type second(this->rig_.image(), aio::context_options{.capacity = 4});
+  typename TestFixture::context_type second(this->rig_.image(),
+                                            aio::context_options{.capacity = 4});
   EXPECT_NE(first.fd(), second.fd());
   EXPECT_EQ(this->run(this->make(aio::operation::write, 4096, 4096, 's')), 0);
   auto& back = this->make(aio::operation::read, 4096, 4096);
   aio::transfer* one = &back.work;
   second.submit({&one, 1});
   while (second.in_flight() != 0) {
-    const std::size_t n = second.reap([](aio::transfer&, int error) noexcept { EXPECT_EQ(error, 0); });
+    const std::size_t n =
+        second.reap([](aio::transfer&, int error) noexcept { EXPECT_EQ(error, 0); });
     if (n == 0 && !second.arm()) {
       ASSERT_TRUE(this->readable(second.fd(), 10000));
     }
@@ -371,7 +381,9 @@ TYPED_TEST_P(engine_conformance, agrees_with_a_model) {
   std::string model(regions * region, '\0');
   EXPECT_EQ(this->run(this->make(aio::operation::write, 0, model.size(), 0)), 0);
   std::mt19937 random(7);
-  const auto pick = [&](std::uint64_t below) { return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(random); };
+  const auto pick = [&](std::uint64_t below) {
+    return std::uniform_int_distribution<std::uint64_t>(0, below - 1)(random);
+  };
   for (int round = 0; round < 60; ++round) {
     this->requests_.clear();
     std::vector<typename TestFixture::request*> batch;
@@ -397,11 +409,13 @@ TYPED_TEST_P(engine_conformance, agrees_with_a_model) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(engine_conformance, describes_its_image, starts_with_nothing_in_flight,
-                            reads_back_what_it_wrote, scatters_and_gathers, takes_a_batch_of_its_whole_capacity,
-                            counts_down_as_it_reports, lets_go_of_a_transfer_before_it_reports_it,
-                            wakes_who_sleeps_after_arming, has_work_while_a_completion_is_not_reaped, flushes,
-                            refuses_to_read_or_write_beyond_the_end, discards_where_it_says_so, writes_zeroes,
-                            is_done_with_all_buffers_when_its_context_is_gone, serves_several_contexts_on_one_image,
-                            agrees_with_a_model);
+                            reads_back_what_it_wrote, scatters_and_gathers,
+                            takes_a_batch_of_its_whole_capacity, counts_down_as_it_reports,
+                            lets_go_of_a_transfer_before_it_reports_it,
+                            wakes_who_sleeps_after_arming,
+                            has_work_while_a_completion_is_not_reaped, flushes,
+                            refuses_to_read_or_write_beyond_the_end, discards_where_it_says_so,
+                            writes_zeroes, is_done_with_all_buffers_when_its_context_is_gone,
+                            serves_several_contexts_on_one_image, agrees_with_a_model);
 
 }  // namespace pvring::testing

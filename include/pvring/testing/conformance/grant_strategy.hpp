@@ -147,18 +147,18 @@ TYPED_TEST_P(grant_strategy_conformance, takes_out_what_a_read_brought_and_not_a
 TYPED_TEST_P(grant_strategy_conformance, fails_only_the_request_with_the_bad_reference) {
   auto grants = this->platform_.open_grants(256);
   typename TestFixture::bound strategy(grants, {.domain = TestFixture::guest_domain, .max_pieces = 64});
-  using request = typename TestFixture::request;
-  std::list<request> requests;
+  using held = typename TestFixture::request;
+  std::list<held> requests;
   requests.emplace_back(platform::direction::from_peer, std::vector{this->piece(0)});
   requests.emplace_back(platform::direction::from_peer,
                         std::vector{this->piece(1), this->bad_piece(), this->piece(2)});
   requests.emplace_back(platform::direction::from_peer, std::vector{this->piece(3)});
-  for (request& r : requests) {
+  for (held& r : requests) {
     ASSERT_NE(strategy.acquire(r.lease), grant::acquired::wait);
   }
   strategy.finish_acquires([](grant::lease_state&) {});
   std::size_t i = 0;
-  for (request& r : requests) {
+  for (held& r : requests) {
     EXPECT_EQ(r.lease.error != 0, i == 1) << i;
     EXPECT_EQ(this->release(strategy, r, i != 1) != 0, i == 1) << i;
     ++i;
@@ -189,16 +189,16 @@ TYPED_TEST_P(grant_strategy_conformance, never_unmaps_a_page_that_an_engine_uses
                                                 .max_leases = 8,
                                                 .budget_bytes = 8 * platform::page_size,
                                                 .quota_pages = 8});
-  using request = typename TestFixture::request;
-  std::list<request> flying;
+  using held = typename TestFixture::request;
+  std::list<held> flying;
   for (std::uint32_t round = 0; round < 200; ++round) {
     const std::uint32_t first = round * 7 % 60;
-    request& r = flying.emplace_back(round % 2 == 0 ? platform::direction::to_peer : platform::direction::from_peer,
+    held& r = flying.emplace_back(round % 2 == 0 ? platform::direction::to_peer : platform::direction::from_peer,
                                      std::vector{this->piece(first), this->piece(first + 1), this->piece(first + 2)});
     while (this->acquire(strategy, r) == grant::acquired::wait) {
       r.lease.buffers = 0;
       ASSERT_GT(flying.size(), 1U) << "waits with nobody to wait for";
-      request& oldest = flying.front();
+      held& oldest = flying.front();
       for (const iovec& part : oldest.lease.local()) {
         this->registry.end(part.iov_base, part.iov_len);
       }
@@ -209,7 +209,7 @@ TYPED_TEST_P(grant_strategy_conformance, never_unmaps_a_page_that_an_engine_uses
       this->registry.begin(part.iov_base, part.iov_len);
     }
   }
-  for (request& r : flying) {
+  for (held& r : flying) {
     for (const iovec& part : r.lease.local()) {
       this->registry.end(part.iov_base, part.iov_len);
     }
@@ -227,11 +227,11 @@ TYPED_TEST_P(grant_strategy_conformance, recovers_from_calls_that_fail_as_a_whol
   // The first copy call fails and its repetition succeeds; a map call has no repetition, as it names one request.
   this->faults.fail_copy(1, EINVAL);
   this->faults.fail_map(1, ENOMEM, 2);
-  using request = typename TestFixture::request;
-  request first(platform::direction::from_peer, {this->piece(0)});
+  using held = typename TestFixture::request;
+  held first(platform::direction::from_peer, {this->piece(0)});
   (void)this->acquire(strategy, first);
   (void)this->release(strategy, first, first.lease.error == 0);
-  request second(platform::direction::from_peer, {this->piece(0), this->piece(1)});
+  held second(platform::direction::from_peer, {this->piece(0), this->piece(1)});
   EXPECT_EQ(this->acquire(strategy, second), grant::acquired::ready);
   EXPECT_EQ(this->release(strategy, second), 0);
   EXPECT_EQ(strategy.leases(), 0U);
