@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The shortest loop on libaio that reads at random: a batch is submitted with one call, completions are taken from the mapped
-// ring without any. It knows no guest; what it costs is what the kernel costs.
+// The shortest loop on libaio that reads at random: a batch is submitted with one call, completions
+// are taken from the mapped ring without any. It knows no guest; what it costs is what the kernel
+// costs.
 #pragma once
 
 #include <fcntl.h>
@@ -36,8 +37,8 @@ class bare_aio {
       throw std::system_error(-error, std::generic_category(), "io_setup");
     }
     ring_ = pvring::aio::detail::completion_ring(context_);
-    void* const memory =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
       throw std::system_error(errno, std::generic_category(), "buffers");
     }
@@ -66,7 +67,8 @@ class bare_aio {
   std::size_t run() noexcept {
     std::size_t submitted = 0;
     while (submitted < batch_.size()) {
-      const int n = ::io_submit(context_, static_cast<long>(batch_.size() - submitted), batch_.data() + submitted);
+      const int n = ::io_submit(context_, static_cast<long>(batch_.size() - submitted),
+                                batch_.data() + submitted);
       if (n <= 0) {
         break;
       }
@@ -76,7 +78,9 @@ class bare_aio {
     std::size_t reaped = 0;
     while (reaped < submitted) {
       if (ring_.usable()) {
-        reaped += ring_.consume([&](const io_event& event) { whole += event.res == pvring::platform::page_size ? 1 : 0; });
+        reaped += ring_.consume([&](const io_event& event) {
+          whole += event.res == pvring::platform::page_size ? 1 : 0;
+        });
       } else {
         io_event events[64];
         const int n = ::io_getevents(context_, 1, 64, events, nullptr);

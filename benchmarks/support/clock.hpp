@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The clocks that benchmarks read: what passes, and what a thread or the process really used of a CPU. On a machine that
-// others use too, the second kind is the one to trust for work that does not wait.
+// The clocks that benchmarks read: what passes, and what a thread or the process really used of a
+// CPU. On a machine that others use too, the second kind is the one to trust for work that does not
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,9 @@ inline std::int64_t wall_ns() noexcept { return detail::read_clock(CLOCK_MONOTON
 inline std::int64_t thread_cpu_ns() noexcept { return detail::read_clock(CLOCK_THREAD_CPUTIME_ID); }
 
 /// CPU time of the whole process.
-inline std::int64_t process_cpu_ns() noexcept { return detail::read_clock(CLOCK_PROCESS_CPUTIME_ID); }
+inline std::int64_t process_cpu_ns() noexcept {
+  return detail::read_clock(CLOCK_PROCESS_CPUTIME_ID);
+}
 
 /// What two readings of wall_ns() one after the other are apart; to be taken off short intervals.
 inline std::int64_t wall_overhead_ns() noexcept {

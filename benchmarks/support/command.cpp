@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Starting programs with their stdin and output in temporary files: a pipe would have to be drained while writing the other.
+// Starting programs with their stdin and output in temporary files: a pipe would have to be drained
+// while writing the other.
 #include "command.hpp"
 
 #include <fcntl.h>
@@ -15,7 +16,9 @@
 namespace bench {
 namespace {
 
-[[noreturn]] void give_up(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+[[noreturn]] void give_up(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 class memory_file {
  public:
@@ -38,7 +41,8 @@ class memory_file {
 command_result run_command(const std::vector<std::string>& arguments, std::string_view input) {
   const memory_file in("input");
   const memory_file out("output");
-  if (!input.empty() && ::write(in.get(), input.data(), input.size()) != static_cast<ssize_t>(input.size())) {
+  if (!input.empty() &&
+      ::write(in.get(), input.data(), input.size()) != static_cast<ssize_t>(input.size())) {
     give_up("writing a program's input");
   }
   (void)::lseek(in.get(), 0, SEEK_SET);
@@ -69,7 +73,8 @@ command_result run_command(const std::vector<std::string>& arguments, std::strin
     }
   }
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  outcome.user_seconds = static_cast<double>(used.ru_utime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec) * 1e-6;
+  outcome.user_seconds =
+      static_cast<double>(used.ru_utime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec) * 1e-6;
   (void)::lseek(out.get(), 0, SEEK_SET);
   char buffer[4096];
   while (true) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Grant copy with one call per request: what a backend does that has grant copy but does not batch. Only for comparison,
-// made of batched_copy by never letting two requests share a call.
+// Grant copy with one call per request: what a backend does that has grant copy but does not batch.
+// Only for comparison, made of batched_copy by never letting two requests share a call.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ struct copy_each {
    public:
     static constexpr bool mapped = false;
 
-    bind(Mapper& mapper, const pvring::grant::strategy_options& options) : batched_(mapper, options) {}
+    bind(Mapper& mapper, const pvring::grant::strategy_options& options)
+        : batched_(mapper, options) {}
 
     [[nodiscard]] pvring::grant::acquired acquire(pvring::grant::lease_state& lease) noexcept {
       const pvring::grant::acquired outcome = batched_.acquire(lease);
@@ -49,7 +50,9 @@ struct copy_each {
     [[nodiscard]] std::uint64_t trim(std::uint64_t now) noexcept { return batched_.trim(now); }
     void clear() noexcept { batched_.clear(); }
     [[nodiscard]] std::uint32_t leases() const noexcept { return batched_.leases(); }
-    [[nodiscard]] const pvring::grant::counters& counters() const noexcept { return batched_.counters(); }
+    [[nodiscard]] const pvring::grant::counters& counters() const noexcept {
+      return batched_.counters();
+    }
 
    private:
     pvring::grant::batched_copy::bind<Mapper> batched_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Wraps glibc's allocator and mmap by defining their names in the program. Counters are relaxed atomics: they are read when
-// everything is quiet.
+// Wraps glibc's allocator and mmap by defining their names in the program. Counters are relaxed
+// atomics: they are read when everything is quiet.
 #include "counting_allocator.hpp"
 
 #include <features.h>
@@ -34,18 +34,21 @@ std::atomic<std::uint64_t> mappings{0};
 void* counted(void* memory) noexcept {
   if (memory != nullptr) {
     allocations.fetch_add(1, std::memory_order_relaxed);
-    heap_bytes.fetch_add(static_cast<std::int64_t>(::malloc_usable_size(memory)), std::memory_order_relaxed);
+    heap_bytes.fetch_add(static_cast<std::int64_t>(::malloc_usable_size(memory)),
+                         std::memory_order_relaxed);
   }
   return memory;
 }
 
 void uncounted(void* memory) noexcept {
   if (memory != nullptr) {
-    heap_bytes.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(memory)), std::memory_order_relaxed);
+    heap_bytes.fetch_sub(static_cast<std::int64_t>(::malloc_usable_size(memory)),
+                         std::memory_order_relaxed);
   }
 }
 
-// Which mappings are there, so that an unmapping is taken from the right sum. A fixed table: it must not allocate.
+// Which mappings are there, so that an unmapping is taken from the right sum. A fixed table: it
+// must not allocate.
 struct mapped_range {
   std::atomic<void*> address;
   std::int64_t bytes;
@@ -58,7 +61,8 @@ void note_mapping(void* address, std::size_t bytes, bool is_private) noexcept {
   mappings.fetch_add(1, std::memory_order_relaxed);
   for (mapped_range& r : ranges) {
     void* none = nullptr;
-    if (r.address.load(std::memory_order_relaxed) == nullptr && r.address.compare_exchange_strong(none, address)) {
+    if (r.address.load(std::memory_order_relaxed) == nullptr &&
+        r.address.compare_exchange_strong(none, address)) {
       r.bytes = static_cast<std::int64_t>(bytes);
       r.is_private = is_private;
       (is_private ? private_bytes : shared_bytes).fetch_add(r.bytes, std::memory_order_relaxed);
@@ -82,7 +86,9 @@ void forget_mapping(void* address) noexcept {
 extern "C" {
 
 void* malloc(std::size_t bytes) noexcept { return counted(__libc_malloc(bytes)); }
-void* calloc(std::size_t count, std::size_t bytes) noexcept { return counted(__libc_calloc(count, bytes)); }
+void* calloc(std::size_t count, std::size_t bytes) noexcept {
+  return counted(__libc_calloc(count, bytes));
+}
 void* realloc(void* memory, std::size_t bytes) noexcept {
   uncounted(memory);
   return counted(__libc_realloc(memory, bytes));
@@ -91,7 +97,9 @@ void free(void* memory) noexcept {
   uncounted(memory);
   __libc_free(memory);
 }
-void* memalign(std::size_t alignment, std::size_t bytes) noexcept { return counted(__libc_memalign(alignment, bytes)); }
+void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
+  return counted(__libc_memalign(alignment, bytes));
+}
 void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   return counted(__libc_memalign(alignment, bytes));
 }
@@ -100,8 +108,10 @@ int posix_memalign(void** memory, std::size_t alignment, std::size_t bytes) noex
   return *memory != nullptr ? 0 : ENOMEM;
 }
 
-void* mmap(void* where, std::size_t bytes, int protection, int flags, int fd, off_t offset) noexcept {
-  void* const address = reinterpret_cast<void*>(::syscall(SYS_mmap, where, bytes, protection, flags, fd, offset));
+void* mmap(void* where, std::size_t bytes, int protection, int flags, int fd,
+           off_t offset) noexcept {
+  void* const address =
+      reinterpret_cast<void*>(::syscall(SYS_mmap, where, bytes, protection, flags, fd, offset));
   // A fixed mapping replaces a part of one that is counted already.
   if (address != MAP_FAILED && (flags & MAP_FIXED) == 0) {
     note_mapping(address, bytes, (flags & MAP_PRIVATE) != 0);
@@ -118,7 +128,8 @@ int munmap(void* address, std::size_t bytes) noexcept {
 namespace bench {
 
 memory_use memory_in_use() noexcept {
-  return {allocations.load(), heap_bytes.load(), private_bytes.load(), shared_bytes.load(), mappings.load()};
+  return {allocations.load(), heap_bytes.load(), private_bytes.load(), shared_bytes.load(),
+          mappings.load()};
 }
 
 bool counts_allocations() noexcept { return true; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which CPUs this process may use, and staying on one of them for a while. A guest's CPU and its backend's are not the same
-// one on a real host, and the scheduler would often put two threads that wake each other on one.
+// Which CPUs this process may use, and staying on one of them for a while. A guest's CPU and its
+// backend's are not the same one on a real host, and the scheduler would often put two threads that
+// wake each other on one.
 #pragma once
 
 #include <sched.h>
@@ -23,7 +24,8 @@ namespace bench {
   return out;
 }
 
-/// Keeps the calling thread on one CPU as long as it lives; without effect where that is not allowed.
+/// Keeps the calling thread on one CPU as long as it lives; without effect where that is not
+/// allowed.
 class stay_on {
  public:
   explicit stay_on(unsigned cpu) noexcept {

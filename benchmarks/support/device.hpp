@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One connected block queue with all its handles, for a guest of the benchmarks: what blk::backend makes of a negotiation,
-// without the negotiation and with everything open to be looked at.
+// One connected block queue with all its handles, for a guest of the benchmarks: what blk::backend
+// makes of a negotiation, without the negotiation and with everything open to be looked at.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ struct device_options {
   bool reap_after_submit = true;
   std::size_t buffer_bytes = 0;
   std::size_t mapped_pages = 0;
-  const pvring::blk::shared_state* shared = nullptr;  ///< of a device with several queues; null: this one's own
+  const pvring::blk::shared_state* shared =
+      nullptr;  ///< of a device with several queues; null: this one's own
 };
 
 /// What a device with this image exports.
@@ -43,7 +44,8 @@ class device {
   using queue_type = pvring::blk::queue<blkif::abi::x86_64, grant_handle, event_handle, Strategy,
                                         typename Engine::context, pvring::observe::none::recorder>;
 
-  device(const pvring::platform::emulated_host& host, guest& of, image_type& image, const device_options& how = {})
+  device(const pvring::platform::emulated_host& host, guest& of, image_type& image,
+         const device_options& how = {})
       : platform_(host, backend_domain),
         slots_(static_cast<std::uint32_t>(of.ring().size())),
         grants_(platform_.open_grants(quota(of, how))),
@@ -75,7 +77,8 @@ class device {
    public:
     ring_mapping(grant_handle& grants, guest& of)
         : grants_(grants),
-          pages_(grants.map(of.id(), of.ring_references(), pvring::platform::access::read_write).pages) {
+          pages_(grants.map(of.id(), of.ring_references(), pvring::platform::access::read_write)
+                     .pages) {
       if (!pages_) {
         throw std::runtime_error("the ring cannot be mapped");
       }
@@ -83,7 +86,9 @@ class device {
     ring_mapping(const ring_mapping&) = delete;
     ring_mapping& operator=(const ring_mapping&) = delete;
     ~ring_mapping() { (void)grants_.unmap(pages_); }
-    [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {pages_.address, pages_.count * page_bytes}; }
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+      return {pages_.address, pages_.count * page_bytes};
+    }
 
    private:
     grant_handle& grants_;
@@ -92,8 +97,9 @@ class device {
 
   static std::size_t mapped_pages(const guest& of, const device_options& how) {
     const std::size_t per_request = (of.shape().largest_bytes + page_bytes - 1) / page_bytes;
-    return how.mapped_pages != 0 ? how.mapped_pages
-                                 : std::max<std::size_t>(of.shape().requests * per_request, largest(how));
+    return how.mapped_pages != 0
+               ? how.mapped_pages
+               : std::max<std::size_t>(of.shape().requests * per_request, largest(how));
   }
   static std::size_t quota(guest& of, const device_options& how) {
     return mapped_pages(of, how) + of.shape().ring_pages + 1;
@@ -101,7 +107,8 @@ class device {
   static std::uint32_t largest(const device_options& how) {
     return std::max<std::uint32_t>(how.max_indirect_segments, blkif::max_direct_segments);
   }
-  pvring::grant::strategy_options options(guest& of, const device_options& how, const image_type& image) const {
+  pvring::grant::strategy_options options(guest& of, const device_options& how,
+                                          const image_type& image) const {
     return {.domain = of.id(),
             .max_pieces = largest(how),
             .max_leases = slots_,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A frontend for benchmarks: one ring and the pages of its requests, granted once and used again and again, as blkfront does
-// with persistent grants. It skips the handshake, so that what is measured is the data path.
+// A frontend for benchmarks: one ring and the pages of its requests, granted once and used again
+// and again, as blkfront does with persistent grants. It skips the handshake, so that what is
+// measured is the data path.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@ inline constexpr pvring::domain_id backend_domain = 0;
 
 struct guest_shape {
   std::size_t ring_pages = 1;
-  std::uint32_t requests = 32;           ///< in flight at most
+  std::uint32_t requests = 32;             ///< in flight at most
   std::size_t largest_bytes = page_bytes;  ///< of a request
   pvring::domain_id domain = 1;
 };
@@ -32,12 +33,14 @@ struct guest_shape {
 /// Pages of memory that a host for guests of this shape needs.
 [[nodiscard]] inline std::uint32_t pages_for(const guest_shape& shape) {
   const std::size_t data = (shape.largest_bytes + page_bytes - 1) / page_bytes;
-  const std::size_t tables = (data + blkif::segments_per_indirect_page - 1) / blkif::segments_per_indirect_page;
+  const std::size_t tables =
+      (data + blkif::segments_per_indirect_page - 1) / blkif::segments_per_indirect_page;
   return static_cast<std::uint32_t>(shape.ring_pages + shape.requests * (data + tables) + 64);
 }
 
 /// \param guests that will live on it
-[[nodiscard]] inline pvring::platform::emulated_host make_host(const guest_shape& shape, std::uint32_t guests = 1) {
+[[nodiscard]] inline pvring::platform::emulated_host make_host(const guest_shape& shape,
+                                                               std::uint32_t guests = 1) {
   const std::uint32_t pages = pages_for(shape);
   return pvring::platform::emulated_host::create({.domains = guests + 1,
                                                   .pages_per_domain = pages,
@@ -47,7 +50,8 @@ struct guest_shape {
                                                   .store_connections = 4});
 }
 
-/// One thread uses it. A request is known by its tag, 0 to `requests` - 1, and always uses the tag's own pages.
+/// One thread uses it. A request is known by its tag, 0 to `requests` - 1, and always uses the
+/// tag's own pages.
 class guest {
  public:
   using wire = blkif::wire<blkif::abi::x86_64>;
@@ -64,7 +68,8 @@ class guest {
     }
     ring_.emplace(ring_memory_);
     const std::size_t pages = (shape.largest_bytes + page_bytes - 1) / page_bytes;
-    const std::size_t tables = (pages + blkif::segments_per_indirect_page - 1) / blkif::segments_per_indirect_page;
+    const std::size_t tables =
+        (pages + blkif::segments_per_indirect_page - 1) / blkif::segments_per_indirect_page;
     tags_.resize(shape.requests);
     for (request_pages& t : tags_) {
       t.data = domain_.allocate_pages(pages);
@@ -84,7 +89,8 @@ class guest {
 
   [[nodiscard]] front_ring& ring() noexcept { return *ring_; }
   [[nodiscard]] std::span<std::byte> ring_memory() const noexcept { return ring_memory_; }
-  [[nodiscard]] std::span<const pvring::platform::grant_reference> ring_references() const noexcept {
+  [[nodiscard]] std::span<const pvring::platform::grant_reference> ring_references()
+      const noexcept {
     return ring_references_;
   }
   [[nodiscard]] pvring::platform::port port() const noexcept { return port_; }
@@ -95,11 +101,14 @@ class guest {
   }
   [[nodiscard]] pvring::platform::emulated_events& events() noexcept { return events_; }
 
-  /// Puts a read or write of `bytes` bytes, whole sectors, with the tag's pages. \pre the ring has space
-  void put(std::uint32_t tag, std::uint8_t operation, std::uint64_t sector, std::size_t bytes) noexcept {
+  /// Puts a read or write of `bytes` bytes, whole sectors, with the tag's pages. \pre the ring has
+  /// space
+  void put(std::uint32_t tag, std::uint8_t operation, std::uint64_t sector,
+           std::size_t bytes) noexcept {
     const auto& of = tags_[tag];
     const auto segments = static_cast<std::uint16_t>((bytes + page_bytes - 1) / page_bytes);
-    const auto last = static_cast<std::uint8_t>((bytes - (segments - 1U) * page_bytes) / blkif::sector_bytes - 1);
+    const auto last =
+        static_cast<std::uint8_t>((bytes - (segments - 1U) * page_bytes) / blkif::sector_bytes - 1);
     outgoing_.id = tag;
     outgoing_.sector_number = pvring::untrusted(sector);
     outgoing_.nr_segments = pvring::untrusted(segments);
@@ -115,7 +124,8 @@ class guest {
       outgoing_.operation = blkif::operation::indirect;
       outgoing_.indirect_operation = operation;
       auto* entries = reinterpret_cast<blkif::segment*>(of.table);
-      // Only the last segment differs from one request of a tag to the next; it is set back when its answer is taken.
+      // Only the last segment differs from one request of a tag to the next; it is set back when
+      // its answer is taken.
       entries[segments - 1].last_sect = last;
       std::copy_n(of.table_references.begin(), wire::pages_for(segments), outgoing_.indirect_grefs);
     }
@@ -145,7 +155,8 @@ class guest {
     });
   }
 
-  /// Asks for a notification of the next answer, as an interrupt handler does before it returns. True: there is one already.
+  /// Asks for a notification of the next answer, as an interrupt handler does before it returns.
+  /// True: there is one already.
   [[nodiscard]] bool arm() noexcept {
     while (events_.pending()) {
     }

@@ -9,11 +9,11 @@
 namespace bench {
 namespace {
 
-std::optional<std::uint64_t> total(const settings& how, const std::string& variant, std::uint64_t rounds,
-                                   std::string& why) {
+std::optional<std::uint64_t> total(const settings& how, const std::string& variant,
+                                   std::uint64_t rounds, std::string& why) {
   const command_result run =
-      run_command({"valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", how.self, "--variant", variant,
-                   "--rounds", std::to_string(rounds)});
+      run_command({"valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", how.self,
+                   "--variant", variant, "--rounds", std::to_string(rounds)});
   constexpr std::string_view mark = "Collected : ";
   const std::size_t at = run.output.find(mark);
   if (run.status != 0 || at == std::string::npos) {
@@ -32,8 +32,8 @@ std::optional<std::uint64_t> total(const settings& how, const std::string& varia
 
 }  // namespace
 
-std::optional<double> count_instructions(const settings& how, const std::string& variant, std::uint64_t rounds,
-                                         std::string& why) {
+std::optional<double> count_instructions(const settings& how, const std::string& variant,
+                                         std::uint64_t rounds, std::string& why) {
   if (!has_command("valgrind")) {
     why = "valgrind is missing";
     return std::nullopt;

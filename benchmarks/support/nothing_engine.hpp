@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An image whose transfers are complete at once and move nothing, so that a pass is measured without any I/O. It keeps count
-// of what it was asked for, which is how a benchmark checks that its requests came through.
+// An image whose transfers are complete at once and move nothing, so that a pass is measured
+// without any I/O. It keeps count of what it was asked for, which is how a benchmark checks that
+// its requests came through.
 #pragma once
 
 #include <sys/uio.h>
@@ -20,8 +21,8 @@ struct nothing {
   };
   tally* seen = nullptr;
 
-  int operator()(pvring::aio::operation /*kind*/, std::uint64_t offset, std::span<const iovec> /*buffers*/,
-                 std::uint64_t length) noexcept {
+  int operator()(pvring::aio::operation /*kind*/, std::uint64_t offset,
+                 std::span<const iovec> /*buffers*/, std::uint64_t length) noexcept {
     ++seen->transfers;
     seen->bytes += length;
     seen->offsets += offset;

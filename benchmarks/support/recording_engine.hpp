@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An engine that notes how many completions each reap found, and is otherwise the one it wraps. The notes go into an array
-// of fixed size, so nothing allocates while it is used.
+// An engine that notes how many completions each reap found, and is otherwise the one it wraps. The
+// notes go into an array of fixed size, so nothing allocates while it is used.
 #pragma once
 
 #include <array>

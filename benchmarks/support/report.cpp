@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tables on stdout, values in JSON, charts through gnuplot: the one place that knows how results look.
+// Tables on stdout, values in JSON, charts through gnuplot: the one place that knows how results
+// look.
 #include "report.hpp"
 
 #include <sys/utsname.h>
@@ -35,7 +36,8 @@ std::string with_unit(double value, const std::string& unit) {
   return formatted(value) + (unit.empty() ? "" : " " + unit);
 }
 
-void print_table(const std::vector<std::string>& columns, const std::vector<std::vector<std::string>>& rows) {
+void print_table(const std::vector<std::string>& columns,
+                 const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const std::string& column : columns) {
     widths.push_back(column.size());
@@ -76,7 +78,8 @@ std::vector<std::string> cells(const std::string& name, const figure& f) {
           std::string(to_string(f.verdict))};
 }
 
-// ---- charts -----------------------------------------------------------------------------------------------------------
+// ---- charts
+// -----------------------------------------------------------------------------------------------------------
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -92,10 +95,13 @@ std::string quoted(const std::string& text) {
 std::string script_of(const chart& from, const std::string& file) {
   std::string s;
   s += "set encoding utf8\n";
-  s += "set terminal svg size 960,560 dynamic background rgb 'white' font 'sans-serif,13' noenhanced\n";
+  s += "set terminal svg size 960,560 dynamic background rgb 'white' font 'sans-serif,13' "
+       "noenhanced\n";
   s += "set output " + quoted(file) + "\n";
   s += "set title " + quoted(from.title) + "\n";
-  s += "set xlabel " + quoted(from.x_label.empty() ? std::string(caveat) : from.x_label + "    (" + std::string(caveat) + ")") +
+  s += "set xlabel " +
+       quoted(from.x_label.empty() ? std::string(caveat)
+                                   : from.x_label + "    (" + std::string(caveat) + ")") +
        "\n";
   s += "set ylabel " + quoted(from.y_label) + "\n";
   s += "set grid ytics lc rgb '#dddddd'\nset border 3\nset tics nomirror\n";
@@ -107,14 +113,16 @@ std::string script_of(const chart& from, const std::string& file) {
     const plot& of = from.plots[p];
     for (std::size_t i = 0; i < of.y.size(); ++i) {
       const double spread = i < of.spread.size() ? of.spread[i] : 0;
-      s += (bars ? quoted(from.categories.at(i)) : std::to_string(of.x.at(i))) + " " + std::to_string(of.y[i]) + " " +
-           std::to_string(spread) + "\n";
+      s += (bars ? quoted(from.categories.at(i)) : std::to_string(of.x.at(i))) + " " +
+           std::to_string(of.y[i]) + " " + std::to_string(spread) + "\n";
     }
     s += "END\n";
   }
-  static constexpr const char* colours[] = {"#3b6ea8", "#c8642d", "#4f9a54", "#8c5aa8", "#8a8a8a", "#b8a02a"};
+  static constexpr const char* colours[] = {"#3b6ea8", "#c8642d", "#4f9a54",
+                                            "#8c5aa8", "#8a8a8a", "#b8a02a"};
   if (bars) {
-    s += "set style data histogram\nset style histogram errorbars gap 2 lw 1\nset style fill solid 0.9\nset boxwidth 0.8\n";
+    s += "set style data histogram\nset style histogram errorbars gap 2 lw 1\nset style fill solid "
+         "0.9\nset boxwidth 0.8\n";
     s += "set xtics rotate by -18 left\nset bmargin 7\nset rmargin 12\nset key top left\n";
   } else {
     s += "set key outside right top\n";
@@ -130,7 +138,8 @@ std::string script_of(const chart& from, const std::string& file) {
   return s + "\n";
 }
 
-// ---- JSON -------------------------------------------------------------------------------------------------------------
+// ---- JSON
+// -------------------------------------------------------------------------------------------------------------
 
 using json = nlohmann::json;
 
@@ -179,8 +188,12 @@ json to_json(const result& from) {
   }
   for (const chart& c : from.charts) {
     for (const plot& p : c.plots) {
-      out["plots"].push_back(
-          {{"chart", c.name}, {"name", p.name}, {"x", p.x}, {"y", p.y}, {"spread", p.spread}, {"categories", c.categories}});
+      out["plots"].push_back({{"chart", c.name},
+                              {"name", p.name},
+                              {"x", p.x},
+                              {"y", p.y},
+                              {"spread", p.spread},
+                              {"categories", c.categories}});
     }
   }
   out["notes"] = from.notes;
@@ -194,7 +207,8 @@ void print_progress(const result& of) {
   std::printf("%s: %s\n", of.name().c_str(), of.title().c_str());
   for (const figure& f : of.figures) {
     const auto line = cells("", f);
-    std::printf("  %s: %s %s (%s) %s\n", line[1].c_str(), line[3].c_str(), line[4].c_str(), line[2].c_str(), line[5].c_str());
+    std::printf("  %s: %s %s (%s) %s\n", line[1].c_str(), line[3].c_str(), line[4].c_str(),
+                line[2].c_str(), line[5].c_str());
   }
   for (const std::string& note : of.notes) {
     std::printf("  note: %s\n", note.c_str());
@@ -209,7 +223,8 @@ int report(const std::string& program, const std::vector<result>& results, const
   std::vector<std::vector<std::string>> rows;
   bool wrong = false;
   bool missed = false;
-  json file{{"program", program}, {"caveat", caveat}, {"smoke", how.smoke}, {"repetitions", how.repetitions},
+  json file{{"program", program},         {"caveat", caveat},
+            {"smoke", how.smoke},         {"repetitions", how.repetitions},
             {"machine", about_machine()}, {"results", json::array()}};
   std::vector<std::string> written;
   const bool draws = has_command("gnuplot");

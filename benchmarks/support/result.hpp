@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a measurement has to say: figures with verdicts, the values behind them, charts and notes. Measuring code fills it;
-// report.hpp prints and keeps it.
+// What a measurement has to say: figures with verdicts, the values behind them, charts and notes.
+// Measuring code fills it; report.hpp prints and keeps it.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ enum class verdict : std::uint8_t {
 };
 
 [[nodiscard]] constexpr std::string_view to_string(verdict which) noexcept {
-  constexpr std::string_view names[] = {"met", "MISSED", "reported", "not judged", "skipped", "WRONG"};
+  constexpr std::string_view names[] = {"met",        "MISSED",  "reported",
+                                        "not judged", "skipped", "WRONG"};
   return names[static_cast<std::size_t>(which)];
 }
 
@@ -98,7 +99,8 @@ class result {
     judge(std::move(what), ">= ", measured, limit, measured.middle >= limit, std::move(unit));
   }
   void report(std::string what, const summary& measured, std::string unit = "x") {
-    figures.push_back({std::move(what), "-", measured.middle, measured.spread, std::move(unit), verdict::reported});
+    figures.push_back({std::move(what), "-", measured.middle, measured.spread, std::move(unit),
+                       verdict::reported});
   }
   void skip(std::string what, std::string target, const std::string& why) {
     notes.push_back(what + " is skipped: " + why);
@@ -114,7 +116,8 @@ class result {
   }
   template <class A, class B>
   bool check_equal(const A& got, const B& expected, const std::string& what) {
-    return check(got == expected, what + ": " + std::to_string(got) + ", expected " + std::to_string(expected));
+    return check(got == expected,
+                 what + ": " + std::to_string(got) + ", expected " + std::to_string(expected));
   }
 
   void keep(std::string what, std::string unit, std::vector<double> measured) {
@@ -122,8 +125,8 @@ class result {
   }
 
  private:
-  void judge(std::string what, std::string_view relation, const summary& measured, double limit, bool met,
-             std::string unit) {
+  void judge(std::string what, std::string_view relation, const summary& measured, double limit,
+             bool met, std::string unit) {
     std::string number = std::to_string(limit);
     number.erase(number.find_last_not_of('0') + 1);
     if (number.back() == '.') {
@@ -131,7 +134,8 @@ class result {
     }
     const verdict outcome = !judged_ ? verdict::unjudged : met ? verdict::met : verdict::missed;
     std::string target = std::string(relation) + number + (unit.empty() ? "" : " " + unit);
-    figures.push_back({std::move(what), std::move(target), measured.middle, measured.spread, std::move(unit), outcome});
+    figures.push_back({std::move(what), std::move(target), measured.middle, measured.spread,
+                       std::move(unit), outcome});
   }
 
   std::string name_;
@@ -140,9 +144,14 @@ class result {
 };
 
 /// Bars of medians with their spread, from the series of a result whose unit is `unit`.
-[[nodiscard]] inline bench::chart bars_of(const result& from, std::string_view unit, std::string name, std::string title) {
-  bench::chart out{.name = std::move(name), .title = std::move(title), .x_label = "", .y_label = std::string(unit),
-                   .categories = {}, .plots = {}};
+[[nodiscard]] inline bench::chart bars_of(const result& from, std::string_view unit,
+                                          std::string name, std::string title) {
+  bench::chart out{.name = std::move(name),
+                   .title = std::move(title),
+                   .x_label = "",
+                   .y_label = std::string(unit),
+                   .categories = {},
+                   .plots = {}};
   plot bars{.name = "median, with median absolute deviation", .x = {}, .y = {}, .spread = {}};
   for (const series& s : from.values) {
     if (s.unit == unit) {

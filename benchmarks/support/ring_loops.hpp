@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The same conversation over a block ring, written with pvring's rings and with Xen's macros: 32 reads put, taken, answered,
-// and their answers taken, on one thread. What the loops have to find out is the same, so that their times compare.
+// The same conversation over a block ring, written with pvring's rings and with Xen's macros: 32
+// reads put, taken, answered, and their answers taken, on one thread. What the loops have to find
+// out is the same, so that their times compare.
 #pragma once
 
 #include <cstddef>
@@ -55,10 +56,11 @@ struct ring_tally {
   [[nodiscard]] bool matches(std::uint64_t batches) const noexcept {
     const std::uint64_t n = batches * ring_batch;
     const std::uint64_t ids = n * (n - 1) / 2;
-    // id + 8 id + (id mod 32 + 8) each; a response gives the id back, and its operation and status are 0.
+    // id + 8 id + (id mod 32 + 8) each; a response gives the id back, and its operation and status
+    // are 0.
     const std::uint64_t references = batches * (ring_batch * (ring_batch - 1) / 2 + ring_batch * 8);
-    return requests == n && responses == n && request_sum == ids * (1 + ring_sectors_per_request) + references &&
-           response_sum == ids;
+    return requests == n && responses == n &&
+           request_sum == ids * (1 + ring_sectors_per_request) + references && response_sum == ids;
   }
 };
 
@@ -128,13 +130,14 @@ class macro_loop {
     for (std::uint32_t i = 0; i < there; ++i) {
       wire::fetch(source(xen::request_slot(back_, back_.req_cons++)), fetched_);
       tally_.request(fetched_.id, fetched_.sector_number.echo(), fetched_.direct[0].gref);
-      wire::store(sink(xen::response_slot(back_, back_.rsp_prod_pvt++)), wire::echo_of(fetched_, true),
-                  blkif::status::okay);
+      wire::store(sink(xen::response_slot(back_, back_.rsp_prod_pvt++)),
+                  wire::echo_of(fetched_, true), blkif::status::okay);
     }
     kicks_ += xen::push_responses(back_) ? 1 : 0;
     const std::uint32_t answered = xen::responses(front_);
     for (std::uint32_t i = 0; i < answered; ++i) {
-      const wire::response response = wire::fetch_response(source(xen::response_slot(front_, front_.rsp_cons++)));
+      const wire::response response =
+          wire::fetch_response(source(xen::response_slot(front_, front_.rsp_cons++)));
       tally_.response(response.id, response.operation, response.status);
     }
   }
@@ -159,7 +162,8 @@ class macro_loop {
   std::uint64_t kicks_ = 0;
 };
 
-/// Xen's macros for everything, with their own copies of whole structs, which the compiler may repeat.
+/// Xen's macros for everything, with their own copies of whole structs, which the compiler may
+/// repeat.
 class macro_copy_loop {
  public:
   static constexpr const char* name = "macros, their own copy";
@@ -194,8 +198,8 @@ class macro_copy_loop {
     for (std::uint32_t i = 0; i < there; ++i) {
       ::blkif_request_t fetched;
       xen::copy_request(back_, back_.req_cons++, fetched);
-      // Whoever validates the request may look at any of it, so the copy is a whole one, as its name says: without this
-      // the compiler leaves out of it what this loop does not use.
+      // Whoever validates the request may look at any of it, so the copy is a whole one, as its
+      // name says: without this the compiler leaves out of it what this loop does not use.
       asm volatile("" : : "r"(&fetched) : "memory");
       tally_.request(fetched.id, fetched.sector_number, fetched.seg[0].gref);
       ::blkif_response_t* const slot = xen::response_slot(back_, back_.rsp_prod_pvt++);

@@ -33,7 +33,9 @@ std::string directory_for_scratch() {
   return chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
 }
 
-[[noreturn]] void give_up(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+[[noreturn]] void give_up(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
 
 }  // namespace
 
@@ -47,7 +49,8 @@ scratch_image::scratch_image(std::uint64_t bytes) : bytes_(bytes) {
   }
   std::vector<std::byte> piece(1U << 20U);
   for (std::uint64_t at = 0; at < bytes; at += piece.size()) {
-    const std::size_t here = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), bytes - at));
+    const std::size_t here =
+        static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), bytes - at));
     mark_sectors({piece.data(), here}, at / sector_bytes);
     if (::write(fd, piece.data(), here) != static_cast<ssize_t>(here)) {
       const int error = errno;

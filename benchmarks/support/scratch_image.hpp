@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An image for benchmarks whose every sector says which one it is, so that whatever was read can be checked by looking at
-// it. It lies on tmpfs where there is one, and goes away with its object.
+// An image for benchmarks whose every sector says which one it is, so that whatever was read can be
+// checked by looking at it. It lies on tmpfs where there is one, and goes away with its object.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,8 @@ inline constexpr std::size_t sector_bytes = 512;
   return (number + 1) * 0x9e3779b97f4a7c15ULL;
 }
 
-/// Gives `data` what belongs at `sector`: a mark at the start of each sector, the rest is left as it is.
+/// Gives `data` what belongs at `sector`: a mark at the start of each sector, the rest is left as
+/// it is.
 inline void mark_sectors(std::span<std::byte> data, std::uint64_t sector) noexcept {
   for (std::size_t at = 0; at + sizeof(std::uint64_t) <= data.size(); at += sector_bytes) {
     const std::uint64_t mark = sector_mark(sector + at / sector_bytes);
@@ -34,7 +35,8 @@ inline void mark_sectors(std::span<std::byte> data, std::uint64_t sector) noexce
 }
 
 /// Whether all sectors of `data` are those that belong at `sector`.
-[[nodiscard]] inline bool are_sectors(std::span<const std::byte> data, std::uint64_t sector) noexcept {
+[[nodiscard]] inline bool are_sectors(std::span<const std::byte> data,
+                                      std::uint64_t sector) noexcept {
   for (std::size_t at = 0; at < data.size(); at += sector_bytes) {
     if (!begins_with_sector(data.data() + at, sector + at / sector_bytes)) {
       return false;
@@ -63,7 +65,8 @@ class scratch_image {
   bool on_tmpfs_ = false;
 };
 
-/// A loop device on an image, for as long as the object lives: asynchronous, which a file on tmpfs is not.
+/// A loop device on an image, for as long as the object lives: asynchronous, which a file on tmpfs
+/// is not.
 class loop_device {
  public:
   /// Where there can be none (no root, no loop devices), `path()` is empty and `why()` says so.
@@ -95,7 +98,9 @@ class offsets {
     return state_;
   }
   /// Below `limit`, which is less than 2^32.
-  [[nodiscard]] std::uint64_t below(std::uint64_t limit) noexcept { return ((next() >> 32U) * limit) >> 32U; }
+  [[nodiscard]] std::uint64_t below(std::uint64_t limit) noexcept {
+    return ((next() >> 32U) * limit) >> 32U;
+  }
 
  private:
   std::uint64_t state_;

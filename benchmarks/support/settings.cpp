@@ -60,7 +60,8 @@ bool settings::wants(std::string_view part) const {
   return only.empty() || std::find(only.begin(), only.end(), part) != only.end();
 }
 
-settings read_settings(int argc, char** argv, std::string_view about, const std::vector<std::string>& parts) {
+settings read_settings(int argc, char** argv, std::string_view about,
+                       const std::vector<std::string>& parts) {
   settings out;
   bool repetitions_given = false;
   std::error_code ignored;

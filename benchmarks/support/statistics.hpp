@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Medians with their spread, and the ratio of two things that were measured in turns. Medians, because a measurement that
-// was interrupted is far off, and the others should not pay for it.
+// Medians with their spread, and the ratio of two things that were measured in turns. Medians,
+// because a measurement that was interrupted is far off, and the others should not pay for it.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,15 @@ namespace bench {
     return std::nan("");
   }
   const std::size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
+                   values.end());
   if (values.size() % 2 != 0) {
     return values[middle];
   }
   const double above = values[middle];
-  return (above + *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) / 2;
+  return (above +
+          *std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle))) /
+         2;
 }
 
 /// A median and the median absolute deviation from it.
@@ -44,7 +47,8 @@ struct summary {
 }
 
 /// `over[i] / under[i]`, for values that were measured next to each other.
-[[nodiscard]] inline std::vector<double> ratios(const std::vector<double>& over, const std::vector<double>& under) {
+[[nodiscard]] inline std::vector<double> ratios(const std::vector<double>& over,
+                                                const std::vector<double>& under) {
   std::vector<double> out;
   out.reserve(over.size());
   for (std::size_t i = 0; i < over.size() && i < under.size(); ++i) {
@@ -64,11 +68,12 @@ template <class T>
   return sorted[std::min(at, sorted.size() - 1)];
 }
 
-/// Measures `variants` things in turns, `repetitions` rounds of it: `measure(i)` gives one value of the i-th. Each round has
-/// an order of its own, so that none always comes after the same other, whose caches it would find. Returns the values
-/// of each.
+/// Measures `variants` things in turns, `repetitions` rounds of it: `measure(i)` gives one value of
+/// the i-th. Each round has an order of its own, so that none always comes after the same other,
+/// whose caches it would find. Returns the values of each.
 template <class Measure>
-[[nodiscard]] std::vector<std::vector<double>> interleave(std::size_t variants, std::size_t repetitions,
+[[nodiscard]] std::vector<std::vector<double>> interleave(std::size_t variants,
+                                                          std::size_t repetitions,
                                                           Measure&& measure) {
   std::vector<std::vector<double>> values(variants);
   std::vector<std::size_t> order(variants);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Xen's public ring macros for blkif, as a program that uses them has to set them up: the baseline that pvring's rings are
-// measured against. Only benchmarks include it, since the header leaks macros.
+// Xen's public ring macros for blkif, as a program that uses them has to set them up: the baseline
+// that pvring's rings are measured against. Only benchmarks include it, since the header leaks
+// macros.
 #pragma once
 
 // The macros are not written for our warnings.
@@ -11,7 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
-// The barriers that the macros call: what the memory model needs and no more. On x86 only the full one is an instruction.
+// The barriers that the macros call: what the memory model needs and no more. On x86 only the full
+// one is an instruction.
 #define xen_mb() std::atomic_thread_fence(std::memory_order_seq_cst)
 #define xen_rmb() std::atomic_thread_fence(std::memory_order_acquire)
 #define xen_wmb() std::atomic_thread_fence(std::memory_order_release)
@@ -29,7 +31,8 @@ using front_ring = ::blkif_front_ring_t;
 using back_ring = ::blkif_back_ring_t;
 
 /// Makes both ends of a ring in `bytes` bytes of memory.
-inline void make_ring(void* memory, std::size_t bytes, front_ring& front, back_ring& back) noexcept {
+inline void make_ring(void* memory, std::size_t bytes, front_ring& front,
+                      back_ring& back) noexcept {
   auto* shared = static_cast<sring*>(memory);
   XEN_FRONT_RING_INIT(&front, shared, bytes);
   BACK_RING_INIT(&back, shared, bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A backend for a protocol of one's own, in full: a frontend grants a page, the device answers with the sum of its bytes.
-// Ring, batching, grants, waiting and notifications are the library's; what is here is the protocol and the pass.
+// A backend for a protocol of one's own, in full: a frontend grants a page, the device answers with
+// the sum of its bytes. Ring, batching, grants, waiting and notifications are the library's; what
+// is here is the protocol and the pass.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +45,14 @@ class checksum_queue {  // models pvring::wait::served
   };
 
  public:
-  checksum_queue(std::span<std::byte> ring, pvring::domain_id peer, grants& g, events& e, pvring::platform::port p)
-      : ring_(ring), strategy_(g, {.domain = peer, .max_leases = static_cast<std::uint32_t>(ring_.size())}), events_(e), port_(p), source_(e, p, ring_), slots_(ring_.size()) {}
+  checksum_queue(std::span<std::byte> ring, pvring::domain_id peer, grants& g, events& e,
+                 pvring::platform::port p)
+      : ring_(ring),
+        strategy_(g, {.domain = peer, .max_leases = static_cast<std::uint32_t>(ring_.size())}),
+        events_(e),
+        port_(p),
+        source_(e, p, ring_),
+        slots_(ring_.size()) {}
 
   std::size_t service(std::size_t budget) noexcept {
     std::size_t used = 0;
@@ -55,7 +62,8 @@ class checksum_queue {  // models pvring::wait::served
       auto duty = taken.owe(request.id);
       const auto length = request.length.within(1, pvring::platform::page_size);
       slot& s = slots_[used];
-      s.page = {.reference = request.gref, .length = static_cast<std::uint16_t>(length.value_or(0))};
+      s.page = {.reference = request.gref,
+                .length = static_cast<std::uint16_t>(length.value_or(0))};
       s.pieces = {&s.page, 1};
       s.storage = {&s.bytes, 1};
       s.buffers = 0;
@@ -74,7 +82,9 @@ class checksum_queue {  // models pvring::wait::served
         const auto* byte = static_cast<const std::uint8_t*>(part.iov_base);
         sum = s.error == 0 ? std::accumulate(byte, byte + part.iov_len, sum) : 0;
       }
-      strategy_.release(s, true, [&](const pvring::grant::released& proof) { ring_.respond(s.settle(proof, sum)); });
+      strategy_.release(s, true, [&](const pvring::grant::released& proof) {
+        ring_.respond(s.settle(proof, sum));
+      });
     }
     if (ring_.publish()) {
       events_.notify(port_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs the checksum device of checksum_device.hpp: a guest on the emulated platform grants pages and checks the sums that
-// come back, while the device's queue runs on a thread of its own.
+// Runs the checksum device of checksum_device.hpp: a guest on the emulated platform grants pages
+// and checks the sums that come back, while the device's queue runs on a thread of its own.
 #include <poll.h>
 
 #include <cstdio>
@@ -43,7 +43,8 @@ int main() {
   // The guest: a ring, a channel, and pages with something in them.
   auto guest = host.create_domain(guest_domain);
   std::byte* const ring_page = guest.allocate_pages();
-  pvring::ring::front_ring<checksum_frontend_protocol> front{std::span(ring_page, platform::page_size)};
+  pvring::ring::front_ring<checksum_frontend_protocol> front{
+      std::span(ring_page, platform::page_size)};
   const auto ring_reference = guest.grant(0, ring_page, platform::access::read_write);
   auto guest_events = guest.open_events();
   const platform::port guest_port = guest_events.alloc_unbound(0);
@@ -58,7 +59,8 @@ int main() {
   const auto mapped = grants.map(guest_domain, {&ring_reference, 1}, platform::access::read_write);
   auto events = dom0.open_events();
   const platform::port port = events.bind(guest_domain, guest_port);
-  checksum_queue<platform::emulated> queue({mapped.pages.address, platform::page_size}, guest_domain, grants, events, port);
+  checksum_queue<platform::emulated> queue({mapped.pages.address, platform::page_size},
+                                           guest_domain, grants, events, port);
   {
     pvring::wait::runner<checksum_queue<platform::emulated>> thread(queue, {.name = "checksum"});
 
@@ -67,8 +69,11 @@ int main() {
     std::uint32_t received = 0;
     while (received < page_count) {
       for (; sent < page_count && front.space() != 0; ++sent) {
-        const auto gref = guest.grant(0, pages + sent * platform::page_size, platform::access::read_only);
-        front.put({.gref = gref, .length = pvring::untrusted<std::uint32_t>(platform::page_size), .id = sent});
+        const auto gref =
+            guest.grant(0, pages + sent * platform::page_size, platform::access::read_only);
+        front.put({.gref = gref,
+                   .length = pvring::untrusted<std::uint32_t>(platform::page_size),
+                   .id = sent});
       }
       if (front.publish()) {
         guest_events.notify(guest_port);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A grant strategy of one's own: grant copy, but one call per request instead of one per pass. It is what several published
-// backends do, and a useful thing to measure the batched one against.
+// A grant strategy of one's own: grant copy, but one call per request instead of one per pass. It
+// is what several published backends do, and a useful thing to measure the batched one against.
 #pragma once
 
 #include <pvring/grant/batched_copy.hpp>
@@ -12,7 +12,9 @@ struct copy_each {
   static constexpr std::string_view name = "copy_each";
   static constexpr bool needs_frontend = false;
 
-  static constexpr bool usable(const pvring::grant::circumstances& known) noexcept { return known.has_copy; }
+  static constexpr bool usable(const pvring::grant::circumstances& known) noexcept {
+    return known.has_copy;
+  }
 
   template <pvring::platform::grant_mapper Mapper>
   class bind : public pvring::grant::batched_copy::bind<Mapper> {

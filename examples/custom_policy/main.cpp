@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A composition with a grant strategy of one's own (copy_each.hpp) beside the library's: the same guest, the same disk, and
-// how many grant calls each strategy needed for the same requests.
+// A composition with a grant strategy of one's own (copy_each.hpp) beside the library's: the same
+// guest, the same disk, and how many grant calls each strategy needed for the same requests.
 #include <cstdio>
 #include <pvring/aio/memory.hpp>
 #include <pvring/blk/backend.hpp>
@@ -33,11 +33,14 @@ std::size_t load(pvring::testing::strict_frontend& front) {
   std::size_t good = 0;
   for (std::uint32_t round = 0; round < rounds; ++round) {
     for (std::uint64_t block = 0; block < depth; ++block) {
-      (void)queue.submit({.operation = pvring::protocol::blkif::operation::write, .sector = block * 8, .segments = segments});
+      (void)queue.submit({.operation = pvring::protocol::blkif::operation::write,
+                          .sector = block * 8,
+                          .segments = segments});
     }
     (void)queue.publish();
     for (std::size_t ended = 0; ended < depth;) {
-      const std::size_t now = queue.poll([&](const pvring::testing::block_completion& end) { good += end.okay() ? 1U : 0U; });
+      const std::size_t now = queue.poll(
+          [&](const pvring::testing::block_completion& end) { good += end.okay() ? 1U : 0U; });
       ended += now;
       if (now == 0 && !queue.wait(std::chrono::seconds(5))) {
         return good;
@@ -52,11 +55,13 @@ bool run(const char* strategy) {
   const auto guest = host.create_domain(guest_domain);
   platform::emulated dom0(host);
   auto store = dom0.open_store();
-  const pvring::xenbus::device_identity device{.frontend_domain = guest_domain, .device = blk::xvd('a')};
+  const pvring::xenbus::device_identity device{.frontend_domain = guest_domain,
+                                               .device = blk::xvd('a')};
   pvring::xenbus::create_device(store, pvring::xenbus::describe_vbd(device, {}));
 
   pvring::aio::memory_image image(1 << 20U);
-  blk::backend<config> disk(dom0, {.domain = guest_domain, .device = blk::xvd('a')}, image, {.strategy = strategy});
+  blk::backend<config> disk(dom0, {.domain = guest_domain, .device = blk::xvd('a')}, image,
+                            {.strategy = strategy});
   std::thread control([&] { disk.run(); });
   pvring::testing::strict_frontend front(host, device);
   std::size_t good = 0;
@@ -71,7 +76,8 @@ bool run(const char* strategy) {
   disk.stop();
   control.join();
   std::printf("%-14s %5zu writes, %5llu grant calls, %.3f per write\n", strategy, good,
-              static_cast<unsigned long long>(calls), static_cast<double>(calls) / (rounds * depth));
+              static_cast<unsigned long long>(calls),
+              static_cast<double>(calls) / (rounds * depth));
   return good == rounds * depth && closed && front.violations().empty();
 }
 

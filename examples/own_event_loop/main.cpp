@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A block backend inside an event loop of one's own: one thread, one epoll, no thread of the library's. The loop serves the
-// store and every queue; a guest on another thread writes and reads back.
+// A block backend inside an event loop of one's own: one thread, one epoll, no thread of the
+// library's. The loop serves the store and every queue; a guest on another thread writes and reads
+// back.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -30,7 +31,8 @@ constexpr pvring::domain_id guest_domain = 1;
 // Everything the loop sleeps on, set up anew when the queues have changed.
 class event_loop {
  public:
-  explicit event_loop(blk::backend<config>& disk) : disk_(disk), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  explicit event_loop(blk::backend<config>& disk)
+      : disk_(disk), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     add(disk.fd());
   }
 
@@ -83,10 +85,13 @@ bool write_and_read(pvring::testing::strict_frontend& front) {
   const auto segments = pvring::testing::segments_for(8);
   std::vector<std::byte> pattern(4096);
   std::size_t right = 0;
-  for (const std::uint8_t operation : {pvring::protocol::blkif::operation::write, pvring::protocol::blkif::operation::read}) {
+  for (const std::uint8_t operation :
+       {pvring::protocol::blkif::operation::write, pvring::protocol::blkif::operation::read}) {
     for (std::uint64_t block = 0; block < 256; ++block) {
       std::memset(pattern.data(), static_cast<int>(block), pattern.size());
-      (void)queue.submit({.operation = operation, .sector = block * 8, .segments = segments, .cookie = block}, std::span<const std::byte>(pattern));
+      (void)queue.submit(
+          {.operation = operation, .sector = block * 8, .segments = segments, .cookie = block},
+          std::span<const std::byte>(pattern));
       (void)queue.publish();
       std::size_t ended = 0;
       while (ended == 0) {
@@ -114,7 +119,8 @@ int main() {
   const auto guest = host.create_domain(guest_domain);
   platform::emulated dom0(host);
   auto store = dom0.open_store();
-  const pvring::xenbus::device_identity device{.frontend_domain = guest_domain, .device = blk::xvd('a')};
+  const pvring::xenbus::device_identity device{.frontend_domain = guest_domain,
+                                               .device = blk::xvd('a')};
   pvring::xenbus::create_device(store, pvring::xenbus::describe_vbd(device, {}));
 
   pvring::aio::memory_image image(1 << 20U);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The library's version. The build system and the packages read it from here; nothing else states it.
+// The library's version. The build system and the packages read it from here; nothing else states
+// it.
 #pragma once
 
 #define PVRING_VERSION_MAJOR 0

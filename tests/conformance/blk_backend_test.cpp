@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What every block backend has to do for a strict frontend, over every strategy, ABI, number of queues and size of ring. The
-// composition that is tested is the library's own.
+// What every block backend has to do for a strict frontend, over every strategy, ABI, number of
+// queues and size of ring. The composition that is tested is the library's own.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -39,8 +39,7 @@ class BlkBackend : public ::testing::TestWithParam<parameters> {
     testing::make_content(image_.bytes(), 0, 7);
     const auto order = static_cast<std::uint32_t>(std::countr_zero(pages));
     disk_ = std::make_unique<served_disk<memory_config>>(
-        image_,
-        blk::options{.max_queues = 4, .max_ring_page_order = 4, .strategy = strategy},
+        image_, blk::options{.max_queues = 4, .max_ring_page_order = 4, .strategy = strategy},
         testing::strict_options{.abi = wire,
                                 .queues = queues,
                                 .ring_page_order = order,
@@ -50,7 +49,8 @@ class BlkBackend : public ::testing::TestWithParam<parameters> {
     ASSERT_EQ(disk_->frontend().queue_count(), queues);
     ASSERT_EQ(disk_->frontend().ring_pages(), pages);
     ASSERT_EQ(disk_->frontend().device().sectors, disk_sectors);
-    ASSERT_EQ(disk_->frontend().device().persistent, std::string_view(strategy) == "persistent_pool");
+    ASSERT_EQ(disk_->frontend().device().persistent,
+              std::string_view(strategy) == "persistent_pool");
     ASSERT_EQ(disk_->frontend().device().max_indirect_segments, 256U);
     for (const blk::queue_statistics& queue : disk_->backend().statistics()) {
       ASSERT_EQ(queue.strategy, strategy);
@@ -80,11 +80,14 @@ class BlkBackend : public ::testing::TestWithParam<parameters> {
   }
 
   std::optional<std::int16_t> write(std::uint32_t queue, std::uint64_t sector,
-                                    const std::vector<block_segment>& segments, std::uint64_t version,
-                                    bool indirect = false) {
+                                    const std::vector<block_segment>& segments,
+                                    std::uint64_t version, bool indirect = false) {
     return disk_->perform(
         queue,
-        {.operation = operation::write, .sector = sector, .segments = segments, .indirect = indirect},
+        {.operation = operation::write,
+         .sector = sector,
+         .segments = segments,
+         .indirect = indirect},
         [&](std::size_t offset, std::span<std::byte> bytes) {
           testing::make_content(bytes, sector + offset / 512, version);
         },
@@ -96,7 +99,11 @@ class BlkBackend : public ::testing::TestWithParam<parameters> {
                               const std::vector<block_segment>& segments, bool indirect = false) {
     std::vector<std::byte> bytes;
     (void)disk_->perform(
-        queue, {.operation = operation::read, .sector = sector, .segments = segments, .indirect = indirect},
+        queue,
+        {.operation = operation::read,
+         .sector = sector,
+         .segments = segments,
+         .indirect = indirect},
         [](std::size_t, std::span<std::byte>) {},
         [&](const block_completion& end) {
           if (end.okay()) {
@@ -140,7 +147,8 @@ TEST_P(BlkBackend, ReadsTheWholeDisk) {
         seen += end.sectors;
         end.for_each_part([&](std::size_t offset, std::span<const std::byte> bytes) {
           const std::byte* const expected = image_.bytes().data() + end.sector * 512 + offset;
-          ASSERT_EQ(std::memcmp(bytes.data(), expected, bytes.size()), 0) << "sector " << end.sector;
+          ASSERT_EQ(std::memcmp(bytes.data(), expected, bytes.size()), 0)
+              << "sector " << end.sector;
         });
       });
       if (ended == 0) {
@@ -152,7 +160,8 @@ TEST_P(BlkBackend, ReadsTheWholeDisk) {
 }
 
 TEST_P(BlkBackend, KeepsEveryWriteOfAMixedLoad) {
-  auto models = testing::share_out(0, disk_sectors, queues(), 8, testing::after_discard::old_or_zeroes);
+  auto models =
+      testing::share_out(0, disk_sectors, queues(), 8, testing::after_discard::old_or_zeroes);
   for (const bool scattered : {false, true}) {
     on_all_queues([&](std::uint32_t i) {
       testing::block_load load(disk_->queue(i), {{&models[i]}},
@@ -169,8 +178,9 @@ TEST_P(BlkBackend, KeepsEveryWriteOfAMixedLoad) {
     });
   }
   for (block_model& model : models) {
-    const auto wrong = model.check(
-        model.first_sector(), image_.bytes().subspan(model.first_sector() * 512, model.sectors() * 512));
+    const auto wrong =
+        model.check(model.first_sector(),
+                    image_.bytes().subspan(model.first_sector() * 512, model.sectors() * 512));
     EXPECT_FALSE(wrong) << wrong->what;
   }
 }
@@ -214,7 +224,8 @@ TEST_P(BlkBackend, TransfersIndirectRequestsOfUpTo256Segments) {
       }
       ++version;
       ASSERT_EQ(write(queue, 3, segments, version, true), 0) << count << " segments";
-      ASSERT_EQ(read(queue, 3, segments, true), content(3, sectors, version)) << count << " segments";
+      ASSERT_EQ(read(queue, 3, segments, true), content(3, sectors, version))
+          << count << " segments";
       EXPECT_EQ(read(queue, 3 + sectors, testing::segments_for(1)).size(), 512U);
     }
   }
@@ -222,10 +233,16 @@ TEST_P(BlkBackend, TransfersIndirectRequestsOfUpTo256Segments) {
 
 TEST_P(BlkBackend, RefusesWhatLiesBeyondTheDisk) {
   const auto segments = testing::segments_for(8);
-  for (const std::uint64_t sector : {disk_sectors - 7, disk_sectors, ~std::uint64_t{0}, ~std::uint64_t{0} - 7}) {
-    EXPECT_EQ(disk_->perform(0, {.operation = operation::read, .sector = sector, .segments = segments}), -1);
-    EXPECT_EQ(disk_->perform(0, {.operation = operation::write, .sector = sector, .segments = segments}), -1);
-    EXPECT_EQ(disk_->perform(0, {.operation = operation::discard, .sector = sector, .sectors = 8}), -1);
+  for (const std::uint64_t sector :
+       {disk_sectors - 7, disk_sectors, ~std::uint64_t{0}, ~std::uint64_t{0} - 7}) {
+    EXPECT_EQ(
+        disk_->perform(0, {.operation = operation::read, .sector = sector, .segments = segments}),
+        -1);
+    EXPECT_EQ(
+        disk_->perform(0, {.operation = operation::write, .sector = sector, .segments = segments}),
+        -1);
+    EXPECT_EQ(disk_->perform(0, {.operation = operation::discard, .sector = sector, .sectors = 8}),
+              -1);
   }
   EXPECT_EQ(read(0, disk_sectors - 8, segments), content(disk_sectors - 8, 8, 7));
 }
@@ -233,9 +250,9 @@ TEST_P(BlkBackend, RefusesWhatLiesBeyondTheDisk) {
 TEST_P(BlkBackend, AnswersUnknownOperationsAsNotSupportedAndGoesOn) {
   const auto segments = testing::segments_for(8);
   for (const int what : {2, 4, 7, 77, 255}) {
-    EXPECT_EQ(disk_->perform(
-                  queues() - 1,
-                  {.operation = static_cast<std::uint8_t>(what), .sector = 0, .segments = segments}),
+    EXPECT_EQ(disk_->perform(queues() - 1, {.operation = static_cast<std::uint8_t>(what),
+                                            .sector = 0,
+                                            .segments = segments}),
               -2)
         << "operation " << what;
   }
@@ -259,7 +276,8 @@ std::string name_of(const ::testing::TestParamInfo<parameters>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, BlkBackend,
-                         ::testing::Combine(::testing::Values("batched_copy", "persistent_pool", "map_each"),
+                         ::testing::Combine(::testing::Values("batched_copy", "persistent_pool",
+                                                              "map_each"),
                                             ::testing::Values(abi::x86_64, abi::x86_32),
                                             ::testing::Values(1U, 4U), ::testing::Values(1U, 16U)),
                          name_of);

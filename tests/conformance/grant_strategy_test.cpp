@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The library's own strategies, and the example's, pass the suite that is installed for everybody's.
+// The library's own strategies, and the example's, pass the suite that is installed for
+// everybody's.
 #include "pvring/testing/conformance/grant_strategy.hpp"
 
 #include "../../examples/custom_policy/copy_each.hpp"
@@ -9,8 +10,8 @@
 
 namespace pvring::testing {
 
-using strategies =
-    ::testing::Types<grant::batched_copy, grant::map_each, grant::persistent_pool, example::copy_each>;
+using strategies = ::testing::Types<grant::batched_copy, grant::map_each, grant::persistent_pool,
+                                    example::copy_each>;
 INSTANTIATE_TYPED_TEST_SUITE_P(every, grant_strategy_conformance, strategies);
 
 }  // namespace pvring::testing

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A hostile frontend, played by the fuzzer: its bytes decide what is written into ring, indices and segment pages, which
-// grants are good, how I/O ends, and in which order all of it happens. What must hold is checked after every step.
+// A hostile frontend, played by the fuzzer: its bytes decide what is written into ring, indices and
+// segment pages, which grants are good, how I/O ends, and in which order all of it happens. What
+// must hold is checked after every step.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +19,10 @@ class script {
   explicit script(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
   [[nodiscard]] bool ended() const { return at_ >= bytes_.size(); }
   std::uint8_t byte() { return ended() ? 0 : bytes_[at_++]; }
-  std::uint32_t word() { return byte() | std::uint32_t{byte()} << 8U | std::uint32_t{byte()} << 16U | std::uint32_t{byte()} << 24U; }
+  std::uint32_t word() {
+    return byte() | std::uint32_t{byte()} << 8U | std::uint32_t{byte()} << 16U |
+           std::uint32_t{byte()} << 24U;
+  }
   void fill(std::byte* to, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       to[i] = static_cast<std::byte>(byte());
@@ -87,14 +91,17 @@ void play(script& s) {
     }
     // Nothing may reach the storage that is not whole and on the device.
     for (const auto& flight : t.engine.flying) {
-      const bool moves = flight.kind == aio::operation::read || flight.kind == aio::operation::write;
+      const bool moves =
+          flight.kind == aio::operation::read || flight.kind == aio::operation::write;
       std::size_t bytes = 0;
       for (const iovec& part : flight.transfer->buffers) {
         bytes += part.iov_len;
       }
-      require(flight.offset % 512 == 0 && flight.length % 512 == 0 && flight.offset + flight.length <= 1000 * 512);
+      require(flight.offset % 512 == 0 && flight.length % 512 == 0 &&
+              flight.offset + flight.length <= 1000 * 512);
       require(!moves || (flight.length != 0 && bytes == flight.length));
-      require(flight.kind == aio::operation::read || flight.kind == aio::operation::flush || !t.device.read_only);
+      require(flight.kind == aio::operation::read || flight.kind == aio::operation::flush ||
+              !t.device.read_only);
     }
     require(t.engine.flying.size() <= t.front->size());
   }

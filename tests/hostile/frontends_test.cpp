@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a hostile frontend comes to: its own device ends with a named error, in the store too; a good device beside it, served by
-// the same process on the same host, goes on with its data right.
+// What a hostile frontend comes to: its own device ends with a named error, in the store too; a
+// good device beside it, served by the same process on the same host, goes on with its data right.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,7 +22,8 @@ using testing::hostile_frontend;
 using testing::scripted_frontend;
 
 constexpr domain_id hostile_domain = 9;
-const xenbus::device_identity hostile_device{.frontend_domain = hostile_domain, .type = "vbd", .device = blk::xvd('b')};
+const xenbus::device_identity hostile_device{
+    .frontend_domain = hostile_domain, .type = "vbd", .device = blk::xvd('b')};
 
 // A good disk, and a second device of the same process for somebody to abuse.
 class two_devices : public ::testing::Test {
@@ -37,7 +38,8 @@ class two_devices : public ::testing::Test {
     xenbus::create_device(toolstack_, xenbus::describe_vbd(hostile_device, {}));
   }
   void serve(blk::options options = {}) {
-    disk_.emplace(dom0_, blk::identity{.domain = hostile_domain, .device = hostile_device.device}, image_, options);
+    disk_.emplace(dom0_, blk::identity{.domain = hostile_domain, .device = hostile_device.device},
+                  image_, options);
     server_ = std::jthread([this] { disk_->run(); });
   }
   ~two_devices() override {
@@ -56,12 +58,15 @@ class two_devices : public ::testing::Test {
       const auto sector = static_cast<std::uint64_t>(i % 100) * 16;
       ASSERT_EQ(good_.perform(
                     0, {.operation = 1, .sector = sector, .segments = segments},
-                    [i](std::size_t, std::span<std::byte> bytes) { std::memset(bytes.data(), i + 1, bytes.size()); },
+                    [i](std::size_t, std::span<std::byte> bytes) {
+                      std::memset(bytes.data(), i + 1, bytes.size());
+                    },
                     [](const testing::block_completion&) {}),
                 0);
       bool right = false;
       ASSERT_EQ(good_.perform(
-                    0, {.operation = 0, .sector = sector, .segments = segments}, [](std::size_t, std::span<std::byte>) {},
+                    0, {.operation = 0, .sector = sector, .segments = segments},
+                    [](std::size_t, std::span<std::byte>) {},
                     [&](const testing::block_completion& end) {
                       right = true;
                       end.for_each_part([&](std::size_t, std::span<const std::byte> bytes) {
@@ -75,7 +80,9 @@ class two_devices : public ::testing::Test {
     }
   }
   std::string store_error() {
-    return toolstack_.read("/local/domain/0/error/backend/vbd/9/" + std::to_string(hostile_device.device) + "/error")
+    return toolstack_
+        .read("/local/domain/0/error/backend/vbd/9/" + std::to_string(hostile_device.device) +
+              "/error")
         .value_or("");
   }
 
@@ -90,7 +97,8 @@ class two_devices : public ::testing::Test {
 };
 
 // Case 16.
-TEST_F(two_devices, a_producer_beyond_the_ring_closes_its_own_device_with_the_reason_and_it_may_come_back) {
+TEST_F(two_devices,
+       a_producer_beyond_the_ring_closes_its_own_device_with_the_reason_and_it_may_come_back) {
   serve();
   scripted_frontend front(good_.host(), hostile_device);
   ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
@@ -100,7 +108,8 @@ TEST_F(two_devices, a_producer_beyond_the_ring_closes_its_own_device_with_the_re
   front.go(xenbus_state::connected);
   front.set_request_producer(1000);
   front.kick();
-  ASSERT_TRUE(front.wait_for_backend(xenbus_state::closing)) << "state " << static_cast<int>(front.backend_state());
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::closing))
+      << "state " << static_cast<int>(front.backend_state());
   EXPECT_NE(store_error().find("overran"), std::string::npos) << store_error();
   good_device_works();
 
@@ -118,7 +127,8 @@ TEST_F(two_devices, a_producer_beyond_the_ring_closes_its_own_device_with_the_re
   EXPECT_TRUE(front.wait_for_responses(1));
 }
 
-// Case 88: requests that were put before the backend bound its channel are served without a kick of their own.
+// Case 88: requests that were put before the backend bound its channel are served without a kick of
+// their own.
 TEST_F(two_devices, requests_from_before_the_connection_are_answered) {
   scripted_frontend front(good_.host(), hostile_device);
   for (int i = 0; i < 3; ++i) {
@@ -132,6 +142,34 @@ TEST_F(two_devices, requests_from_before_the_connection_are_answered) {
   front.go(xenbus_state::connected);  // and Initialised was missed
   ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
   EXPECT_TRUE(front.wait_for_responses(3));
+}
+
+// Cases 18, 97, 100: a frontend that turns back from Closing keeps its ring, and nothing in it runs
+// twice.
+TEST_F(two_devices, a_frontend_that_turns_back_goes_on_where_its_ring_was) {
+  serve();
+  scripted_frontend front(good_.host(), hostile_device);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
+  front.write_good_nodes();
+  front.go(xenbus_state::initialised);
+  ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+  front.go(xenbus_state::connected);
+  std::uint32_t sent = 0;
+  for (const std::uint32_t upto : {5U, 40U, 45U}) {
+    protocol::blkif::request unknown{};
+    unknown.operation = 77;
+    unknown.id = 257;  // an answered slot holds this where a request has its operation
+    while (sent < upto) {
+      front.put(unknown);
+      ASSERT_TRUE(front.wait_for_responses(++sent));
+    }
+    front.go(xenbus_state::closing);
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::closing));
+    front.go(xenbus_state::connected);
+    ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
+  }
+  EXPECT_EQ(front.response_producer(), 45U);
+  EXPECT_EQ(store_error(), "");
 }
 
 struct bad_node {
@@ -169,15 +207,16 @@ TEST_P(BadNodes, are_refused_by_name_and_a_corrected_frontend_is_served) {
 }
 INSTANTIATE_TEST_SUITE_P(
     every, BadNodes,
-    ::testing::Values(bad_node{"protocol", "sparc-abi"}, bad_node{"protocol", ""}, bad_node{"ring-ref", nullptr},
-                      bad_node{"ring-ref", "99999999999"}, bad_node{"ring-ref", "12x"}, bad_node{"ring-ref", "-1"},
-                      bad_node{"ring-ref", "4294967295"}, bad_node{"event-channel", nullptr},
-                      bad_node{"event-channel", "123456"}, bad_node{"event-channel", " 1"},
-                      bad_node{"ring-page-order", "3"}, bad_node{"ring-page-order", "1"},
-                      bad_node{"ring-page-order", "18446744073709551617"}, bad_node{"multi-queue-num-queues", "0"},
-                      bad_node{"multi-queue-num-queues", "5"}, bad_node{"multi-queue-num-queues", "2"},
-                      bad_node{"multi-queue-num-queues", "65"}, bad_node{"feature-persistent", "2"},
-                      bad_node{"feature-persistent", "yes"}));
+    ::testing::Values(
+        bad_node{"protocol", "sparc-abi"}, bad_node{"protocol", ""}, bad_node{"ring-ref", nullptr},
+        bad_node{"ring-ref", "99999999999"}, bad_node{"ring-ref", "12x"},
+        bad_node{"ring-ref", "-1"}, bad_node{"ring-ref", "4294967295"},
+        bad_node{"event-channel", nullptr}, bad_node{"event-channel", "123456"},
+        bad_node{"event-channel", " 1"}, bad_node{"ring-page-order", "3"},
+        bad_node{"ring-page-order", "1"}, bad_node{"ring-page-order", "18446744073709551617"},
+        bad_node{"multi-queue-num-queues", "0"}, bad_node{"multi-queue-num-queues", "5"},
+        bad_node{"multi-queue-num-queues", "2"}, bad_node{"multi-queue-num-queues", "65"},
+        bad_node{"feature-persistent", "2"}, bad_node{"feature-persistent", "yes"}));
 
 class Seeds : public two_devices, public ::testing::WithParamInterface<std::uint32_t> {};
 
@@ -250,7 +289,8 @@ TEST_F(two_devices, a_hundred_connections_leave_threads_and_descriptors_as_they_
   }
 }
 
-// Case 85: a storm of kicks without work costs its own device a pass now and then, and a request in it is served.
+// Case 85: a storm of kicks without work costs its own device a pass now and then, and a request in
+// it is served.
 TEST_F(two_devices, a_storm_of_kicks_is_slowed_down_and_hides_no_request) {
   serve();
   scripted_frontend front(good_.host(), hostile_device);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The backend's process is killed at each stage of the pass, with the frontend in another process. Nothing acknowledged is lost,
-// the kernel's part is played by the emulated host (no grant and no port stays behind), and a new backend serves the device.
+// The backend's process is killed at each stage of the pass, with the frontend in another process.
+// Nothing acknowledged is lost, the kernel's part is played by the emulated host (no grant and no
+// port stays behind), and a new backend serves the device.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -64,7 +65,8 @@ constexpr std::uint64_t blocks = 256;
 class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const char*>> {
  protected:
   KilledBackend()
-      : path_(std::filesystem::temp_directory_path() / ("pvring-killed-" + std::to_string(::getpid()))),
+      : path_(std::filesystem::temp_directory_path() /
+              ("pvring-killed-" + std::to_string(::getpid()))),
         host_(platform::emulated_host::create()),
         guest_(host_.create_domain(guest_domain)),
         dom0_(host_),
@@ -89,8 +91,8 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     try {
       platform::emulated dom0(host_);
       aio::file_image image(path_);
-      blk::backend<mortal_config> disk(dom0, {.domain = guest_domain, .device = identity_.device}, image,
-                                       {.strategy = std::get<1>(GetParam())});
+      blk::backend<mortal_config> disk(dom0, {.domain = guest_domain, .device = identity_.device},
+                                       image, {.strategy = std::get<1>(GetParam())});
       disk.run();
     } catch (...) {
       ::_exit(3);
@@ -109,11 +111,15 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     bool silent = false;
     while (!silent && std::chrono::steady_clock::now() < end) {
-      // Each block is written again only once the window has passed it, so no two versions are in flight.
+      // Each block is written again only once the window has passed it, so no two versions are in
+      // flight.
       while (queue.in_flight() < 16) {
         versions[block] = ++version;
         const std::uint64_t number = version;
-        if (!queue.submit({.operation = protocol::blkif::operation::write, .sector = block * 8, .segments = segments, .cookie = block},
+        if (!queue.submit({.operation = protocol::blkif::operation::write,
+                           .sector = block * 8,
+                           .segments = segments,
+                           .cookie = block},
                           [number](std::size_t, std::span<std::byte> bytes) {
                             std::memset(bytes.data(), 0, bytes.size());
                             std::memcpy(bytes.data(), &number, sizeof number);
@@ -133,7 +139,8 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     return acknowledged;
   }
 
-  const xenbus::device_identity identity_{.frontend_domain = guest_domain, .type = "vbd", .device = blk::xvd('a')};
+  const xenbus::device_identity identity_{
+      .frontend_domain = guest_domain, .type = "vbd", .device = blk::xvd('a')};
   std::filesystem::path path_;
   platform::emulated_host host_;
   platform::emulated_guest guest_;
@@ -183,11 +190,12 @@ TEST_P(KilledBackend, loses_nothing_acknowledged_and_leaves_nothing_behind) {
 std::string name_of(const ::testing::TestParamInfo<std::tuple<stage, const char*>>& info) {
   return std::string(to_string(std::get<0>(info.param))) + "_" + std::get<1>(info.param);
 }
-INSTANTIATE_TEST_SUITE_P(at_each_stage, KilledBackend,
-                         ::testing::Combine(::testing::Values(stage::seen, stage::acquired, stage::submitted,
-                                                              stage::completed, stage::responded, stage::notified),
-                                            ::testing::Values("batched_copy", "persistent_pool", "map_each")),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    at_each_stage, KilledBackend,
+    ::testing::Combine(::testing::Values(stage::seen, stage::acquired, stage::submitted,
+                                         stage::completed, stage::responded, stage::notified),
+                       ::testing::Values("batched_copy", "persistent_pool", "map_each")),
+    name_of);
 
 }  // namespace
 }  // namespace pvring::test

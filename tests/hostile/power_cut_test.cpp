@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The power fails, many times, at random moments, and storage keeps a random part of what no flush had made durable. Whatever
-// an acknowledged flush covered has to be there. Storage that forgets or postpones flushes must be found out.
+// The power fails, many times, at random moments, and storage keeps a random part of what no flush
+// had made durable. Whatever an acknowledged flush covered has to be there. Storage that forgets or
+// postpones flushes must be found out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,10 +23,12 @@ struct cached_config : default_config {
 constexpr std::uint64_t blocks = 64;  // of 8 sectors
 constexpr std::uint64_t sectors = blocks * 8;
 
-// Writes numbered versions of blocks, flushes now and then, and knows what has to be there after a cut.
+// Writes numbered versions of blocks, flushes now and then, and knows what has to be there after a
+// cut.
 class guest {
  public:
-  guest(served_disk<cached_config>& disk, std::uint32_t seed) : disk_(disk), random_(seed), written_(blocks), sent_(blocks), covered_(blocks) {}
+  guest(served_disk<cached_config>& disk, std::uint32_t seed)
+      : disk_(disk), random_(seed), written_(blocks), sent_(blocks), covered_(blocks) {}
 
   void work(int steps) {
     auto& queue = disk_.queue();
@@ -33,7 +36,8 @@ class guest {
     for (int step = 0; step < steps; ++step) {
       if (random_() % 6 == 0) {
         // Covers what was answered before it is submitted.
-        if (queue.submit({.operation = protocol::blkif::operation::flush, .cookie = next_cookie_})) {
+        if (queue.submit(
+                {.operation = protocol::blkif::operation::flush, .cookie = next_cookie_})) {
           flushes_[next_cookie_++] = written_;
         }
       } else {
@@ -42,7 +46,10 @@ class guest {
           continue;  // two versions of a block in flight may be written in either order
         }
         const std::uint64_t version = ++version_;
-        if (queue.submit({.operation = protocol::blkif::operation::write, .sector = block * 8, .segments = segments, .cookie = next_cookie_},
+        if (queue.submit({.operation = protocol::blkif::operation::write,
+                          .sector = block * 8,
+                          .segments = segments,
+                          .cookie = next_cookie_},
                          [version](std::size_t offset, std::span<std::byte> bytes) {
                            for (std::size_t at = 0; at < bytes.size(); at += 512) {
                              std::memset(bytes.data() + at, 0, 512);
@@ -67,11 +74,12 @@ class guest {
     collect();
   }
 
-  // Until nothing is in flight, and then a flush and its answer: the moment at which a flush that was answered too
-  // early shows.
+  // Until nothing is in flight, and then a flush and its answer: the moment at which a flush that
+  // was answered too early shows.
   void end_with_a_flush() {
     settle();
-    if (disk_.queue().submit({.operation = protocol::blkif::operation::flush, .cookie = next_cookie_})) {
+    if (disk_.queue().submit(
+            {.operation = protocol::blkif::operation::flush, .cookie = next_cookie_})) {
       flushes_[next_cookie_++] = written_;
     }
     settle();
@@ -138,7 +146,8 @@ struct outcome {
   std::size_t flushes = 0;
 };
 
-outcome cut_many_times(const testing::volatile_cache_options& options, int cuts, std::string_view strategy) {
+outcome cut_many_times(const testing::volatile_cache_options& options, int cuts,
+                       std::string_view strategy) {
   outcome all;
   for (int cut = 0; cut < cuts; ++cut) {
     std::mt19937 random(static_cast<std::uint32_t>(cut) * 7919U + 1U);
@@ -166,7 +175,8 @@ TEST_P(PowerCut, loses_nothing_that_an_acknowledged_flush_covered) {
   EXPECT_EQ(honest.lost, 0U);
   EXPECT_GT(honest.flushes, 60U) << "or nothing was tested";
 }
-INSTANTIATE_TEST_SUITE_P(every, PowerCut, ::testing::Values("batched_copy", "map_each", "persistent_pool"));
+INSTANTIATE_TEST_SUITE_P(every, PowerCut,
+                         ::testing::Values("batched_copy", "map_each", "persistent_pool"));
 
 TEST(PowerCutCheck, finds_storage_that_forgets_its_flushes) {
   EXPECT_GT(cut_many_times({.flush_lies = true}, 20, "").lost, 0U);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// stop() from another thread, at any moment of the control thread's loop: it must never be forgotten.
+// stop() from another thread, at any moment of the control thread's loop: it must never be
+// forgotten.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,7 +26,8 @@ TEST(backend_stop, is_heard_at_any_moment_of_the_control_loop) {
   auto store = host.open_store();
   aio::memory_image image(1 << 20U);
   for (int round = 0; round < 500; ++round) {
-    const auto path = xenbus::create_device(store, xenbus::describe_vbd({.frontend_domain = 1, .device = 51712}, {}));
+    const auto path = xenbus::create_device(
+        store, xenbus::describe_vbd({.frontend_domain = 1, .device = 51712}, {}));
     blk::backend<config> disk(host, {.domain = 1, .device = 51712}, image);
     std::atomic<bool> over{false};
     std::thread control([&] {
@@ -33,7 +35,8 @@ TEST(backend_stop, is_heard_at_any_moment_of_the_control_loop) {
       over = true;
       over.notify_all();
     });
-    // The control thread is kept busy with events, so that stop() meets it in every part of its loop.
+    // The control thread is kept busy with events, so that stop() meets it in every part of its
+    // loop.
     for (int i = 0; i < round % 20; ++i) {
       store.write(path.frontend() + "/state", i % 2 == 0 ? "2" : "1");
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A disk that is being served: emulated host, toolstack, backend on a thread of its own, strict frontend. For tests that are
-// about what goes through the ring and not about how it came to be.
+// A disk that is being served: emulated host, toolstack, backend on a thread of its own, strict
+// frontend. For tests that are about what goes through the ring and not about how it came to be.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -61,7 +61,8 @@ class served_disk {
     }
   }
 
-  /// Closes from the guest's side, stops the backend, and expects that nothing is left and nothing was held against it.
+  /// Closes from the guest's side, stops the backend, and expects that nothing is left and nothing
+  /// was held against it.
   void close() {
     EXPECT_TRUE(front_.close()) << "the device does not close";
     disk_.stop();
@@ -72,16 +73,19 @@ class served_disk {
   }
 
   [[nodiscard]] testing::strict_frontend& frontend() noexcept { return front_; }
-  [[nodiscard]] testing::strict_queue& queue(std::uint32_t i = 0) noexcept { return front_.queue(i); }
+  [[nodiscard]] testing::strict_queue& queue(std::uint32_t i = 0) noexcept {
+    return front_.queue(i);
+  }
   [[nodiscard]] blk::backend<Config>& backend() noexcept { return disk_; }
   [[nodiscard]] platform::emulated_host& host() noexcept { return host_; }
   [[nodiscard]] platform::emulated_store& toolstack() noexcept { return toolstack_; }
   [[nodiscard]] const xenbus::device_path& path() const noexcept { return path_; }
 
-  /// Submits one request, waits for its end, and gives its status: nothing where there was no answer in time.
+  /// Submits one request, waits for its end, and gives its status: nothing where there was no
+  /// answer in time.
   template <class Fill, class Take>
-  std::optional<std::int16_t> perform(std::uint32_t queue, const testing::block_request& request, Fill&& fill,
-                                      Take&& take) {
+  std::optional<std::int16_t> perform(std::uint32_t queue, const testing::block_request& request,
+                                      Fill&& fill, Take&& take) {
     testing::strict_queue& q = front_.queue(queue);
     const auto tag = q.submit(request, fill);
     if (!tag) {
@@ -106,7 +110,8 @@ class served_disk {
   /// The same without data.
   std::optional<std::int16_t> perform(std::uint32_t queue, const testing::block_request& request) {
     return perform(
-        queue, request, [](std::size_t, std::span<std::byte>) {}, [](const testing::block_completion&) {});
+        queue, request, [](std::size_t, std::span<std::byte>) {},
+        [](const testing::block_completion&) {});
   }
 
   static constexpr std::uint32_t device = blk::xvd('a');
@@ -114,8 +119,8 @@ class served_disk {
  private:
   xenbus::device_path plug_in() {
     return xenbus::create_device(
-        toolstack_,
-        xenbus::describe_vbd({.frontend_domain = guest_domain, .type = "vbd", .device = device}, {}));
+        toolstack_, xenbus::describe_vbd(
+                        {.frontend_domain = guest_domain, .type = "vbd", .device = device}, {}));
   }
 
   platform::emulated_host host_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Measures pvring's targets, each against a baseline in the same run, and says which are met. A wrong result fails the
-// program; a missed target is a line in its table.
+// Measures pvring's targets, each against a baseline in the same run, and says which are met. A
+// wrong result fails the program; a missed target is a line in its table.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -18,14 +18,10 @@ struct target {
 };
 
 constexpr target targets[] = {
-    {"T1", &bench::measure_ring},
-    {"T2", &bench::measure_pass},
-    {"T3", &bench::measure_batching},
-    {"T4", &bench::measure_random_reads},
-    {"T5", &bench::measure_reaping},
-    {"T6", &bench::measure_waiting},
-    {"T8", &bench::measure_queues},
-    {"T9", &bench::measure_memory},
+    {"T1", &bench::measure_ring},       {"T2", &bench::measure_pass},
+    {"T3", &bench::measure_batching},   {"T4", &bench::measure_random_reads},
+    {"T5", &bench::measure_reaping},    {"T6", &bench::measure_waiting},
+    {"T8", &bench::measure_queues},     {"T9", &bench::measure_memory},
     {"T10", &bench::measure_compiling},
 };
 
@@ -35,9 +31,12 @@ int run(int argc, char** argv) {
     names.emplace_back(t.name);
   }
   const bench::settings how = bench::read_settings(
-      argc, argv, "Measures pvring's targets against baselines in the same run, and says which are met.", names);
+      argc, argv,
+      "Measures pvring's targets against baselines in the same run, and says which are met.",
+      names);
   if (!how.variant.empty()) {
-    if (bench::run_ring_variant(how.variant, how.rounds) || bench::run_pass_variant(how.variant, how.rounds) ||
+    if (bench::run_ring_variant(how.variant, how.rounds) ||
+        bench::run_pass_variant(how.variant, how.rounds) ||
         bench::run_reads_variant(how.variant, how.rounds)) {
       return 0;
     }

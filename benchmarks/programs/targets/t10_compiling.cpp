@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// T10: what including and instantiating a whole backend costs a compiler, against two Boost headers that every user of
-// pvring pays for anyway.
+// T10: what including and instantiating a whole backend costs a compiler, against two Boost headers
+// that every user of pvring pays for anyway.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -48,8 +48,10 @@ std::vector<std::string> include_options() {
 result measure_compiling(const settings& how) {
   result out("T10", "compiling one translation unit that instantiates blk::backend", !how.smoke);
   out.method =
-      "User time of the compiler with -O2 for an explicit instantiation of blk::backend<> (all members, both ABIs, all three "
-      "strategies), and for a unit that includes <boost/lockfree/queue.hpp> and <boost/intrusive/list.hpp> only, in turns.";
+      "User time of the compiler with -O2 for an explicit instantiation of blk::backend<> (all "
+      "members, both ABIs, all three "
+      "strategies), and for a unit that includes <boost/lockfree/queue.hpp> and "
+      "<boost/intrusive/list.hpp> only, in turns.";
   if (!has_command(PVRING_BENCH_COMPILER) && !std::filesystem::exists(PVRING_BENCH_COMPILER)) {
     out.skip("compile time, backend / Boost headers", "<= 2.5 x", "the compiler is not there");
     return out;
@@ -75,7 +77,8 @@ result measure_compiling(const settings& how) {
       command.push_back(std::move(option));
     }
     // What a smoke run asks is whether it compiles.
-    command.insert(command.end(), {how.smoke ? "-fsyntax-only" : "-O2", "-c", files[which], "-o", "/dev/null"});
+    command.insert(command.end(),
+                   {how.smoke ? "-fsyntax-only" : "-O2", "-c", files[which], "-o", "/dev/null"});
     const command_result done = run_command(command);
     if (done.status != 0 && complaint.empty()) {
       complaint = done.output.substr(0, 800);
@@ -87,12 +90,15 @@ result measure_compiling(const settings& how) {
   if (!out.check(complaint.empty(), "the unit does not compile: " + complaint)) {
     return out;
   }
-  out.at_most("compile time, backend / Boost headers", summarize(ratios(values[0], values[1])), 2.5);
-  out.report("compile time, including the backend only / Boost headers", summarize(ratios(values[2], values[1])));
+  out.at_most("compile time, backend / Boost headers", summarize(ratios(values[0], values[1])),
+              2.5);
+  out.report("compile time, including the backend only / Boost headers",
+             summarize(ratios(values[2], values[1])));
   out.keep("instantiate blk::backend", "seconds of user time", values[0]);
   out.keep("include blk/backend.hpp", "seconds of user time", values[2]);
   out.keep("two Boost headers", "seconds of user time", values[1]);
-  out.charts.push_back(bars_of(out, "seconds of user time", "t10-compiling", "T10: compiling at -O2"));
+  out.charts.push_back(
+      bars_of(out, "seconds of user time", "t10-compiling", "T10: compiling at -O2"));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// T1: what pvring's rings cost over Xen's index macros. Time in short blocks that take turns, so that whatever else runs
-// on the machine hits all loops alike; and instructions, which do not depend on it.
+// T1: what pvring's rings cost over Xen's index macros. Time in short blocks that take turns, so
+// that whatever else runs on the machine hits all loops alike; and instructions, which do not
+// depend on it.
 #include <cstdint>
 #include <memory>
 
@@ -20,7 +21,8 @@ double block_ns_per_request(Loop& loop) {
   for (std::uint64_t i = 0; i < batches_per_block; ++i) {
     loop.batch();
   }
-  return static_cast<double>(wall_ns() - start) / static_cast<double>(batches_per_block * ring_batch);
+  return static_cast<double>(wall_ns() - start) /
+         static_cast<double>(batches_per_block * ring_batch);
 }
 
 template <class Loop>
@@ -33,7 +35,8 @@ void run_alone(std::uint64_t rounds) {
 
 template <class Loop>
 void check(result& out, const Loop& loop, std::uint64_t blocks) {
-  out.check(loop.tally().matches(blocks * batches_per_block), std::string(Loop::name) + ": ids or counts are not those sent");
+  out.check(loop.tally().matches(blocks * batches_per_block),
+            std::string(Loop::name) + ": ids or counts are not those sent");
 }
 
 }  // namespace
@@ -54,8 +57,10 @@ bool run_ring_variant(const std::string& variant, std::uint64_t rounds) {
 result measure_ring(const settings& how) {
   result out("T1", "blkif ring round trip, batches of 32, one thread", !how.smoke);
   out.method =
-      "Front and back end on one thread; one round is 32 reads of one segment put, taken, answered and collected. Loops take "
-      "turns in blocks of 256 rounds; a repetition's value is its median block. Instructions by callgrind, from runs of "
+      "Front and back end on one thread; one round is 32 reads of one segment put, taken, answered "
+      "and collected. Loops take "
+      "turns in blocks of 256 rounds; a repetition's value is its median block. Instructions by "
+      "callgrind, from runs of "
       "different length.";
   const auto ours = std::make_unique<pvring_loop>();
   const auto macros = std::make_unique<macro_loop>();
@@ -65,7 +70,7 @@ result measure_ring(const settings& how) {
   std::vector<double> time[3];
   for (std::size_t repetition = 0; repetition < how.repetitions; ++repetition) {
     const auto values = interleave(3, blocks, [&](std::size_t which) {
-      return which == 0 ? block_ns_per_request(*ours)
+      return which == 0   ? block_ns_per_request(*ours)
              : which == 1 ? block_ns_per_request(*macros)
                           : block_ns_per_request(*copying);
     });
@@ -78,7 +83,8 @@ result measure_ring(const settings& how) {
   check(out, *macros, done);
   check(out, *copying, done);
 
-  out.at_most("time, pvring / macros with pvring's copy", summarize(ratios(time[0], time[1])), 1.05);
+  out.at_most("time, pvring / macros with pvring's copy", summarize(ratios(time[0], time[1])),
+              1.05);
   out.report("time, pvring / macros with their own copy", summarize(ratios(time[0], time[2])));
   out.keep(pvring_loop::name, "ns per request", time[0]);
   out.keep(macro_loop::name, "ns per request", time[1]);
@@ -94,8 +100,10 @@ result measure_ring(const settings& how) {
     instructions[i] = count.value_or(0) / ring_batch;
   }
   if (counted) {
-    out.at_most("instructions, pvring / macros with pvring's copy", {instructions[0] / instructions[1], 0, 1}, 1.05);
-    out.report("instructions, pvring / macros with their own copy", {instructions[0] / instructions[2], 0, 1});
+    out.at_most("instructions, pvring / macros with pvring's copy",
+                {instructions[0] / instructions[1], 0, 1}, 1.05);
+    out.report("instructions, pvring / macros with their own copy",
+               {instructions[0] / instructions[2], 0, 1});
     const char* const titles[3] = {pvring_loop::name, macro_loop::name, macro_copy_loop::name};
     for (std::size_t i = 0; i < 3; ++i) {
       out.keep(titles[i], "instructions per request", {instructions[i]});
@@ -103,7 +111,8 @@ result measure_ring(const settings& how) {
   } else {
     out.skip("instructions, pvring / macros with pvring's copy", "<= 1.05 x", why);
   }
-  out.charts.push_back(bars_of(out, "ns per request", "t1-ring", "T1: ring round trip, batches of 32"));
+  out.charts.push_back(
+      bars_of(out, "ns per request", "t1-ring", "T1: ring round trip, batches of 32"));
   return out;
 }
 

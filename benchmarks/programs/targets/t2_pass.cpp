@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// T2: the backend's side of a whole pass with an engine that completes at once, against the ring macros alone. What is
-// between the two is validation, look-up, the engine's interface, accounting and the promise to answer exactly once.
+// T2: the backend's side of a whole pass with an engine that completes at once, against the ring
+// macros alone. What is between the two is validation, look-up, the engine's interface, accounting
+// and the promise to answer exactly once.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,7 +45,8 @@ class pass_loop {
   void check(result& out) const {
     const std::uint64_t n = next_;
     out.check_equal(answered_, n, "pass: requests answered well");
-    out.check_equal(tags_, n / ring_batch * (ring_batch * (ring_batch - 1) / 2), "pass: sum of the ids answered");
+    out.check_equal(tags_, n / ring_batch * (ring_batch * (ring_batch - 1) / 2),
+                    "pass: sum of the ids answered");
     out.check_equal(seen_.transfers, n, "pass: transfers that the engine saw");
     out.check_equal(seen_.bytes, n * page_bytes, "pass: bytes that the engine saw");
     out.check_equal(seen_.offsets, offsets_, "pass: sum of the offsets that the engine saw");
@@ -91,7 +93,8 @@ double round_trip_ns_per_request(macro_copy_loop& loop) {
   for (std::uint64_t i = 0; i < batches_per_block; ++i) {
     loop.batch();
   }
-  return static_cast<double>(wall_ns() - start) / static_cast<double>(batches_per_block * ring_batch);
+  return static_cast<double>(wall_ns() - start) /
+         static_cast<double>(batches_per_block * ring_batch);
 }
 
 }  // namespace
@@ -100,7 +103,8 @@ bool run_pass_variant(const std::string& variant, std::uint64_t rounds) {
   if (variant != "pass.whole" && variant != "pass.front") {
     return false;
   }
-  // The frontend's part is in both, and the second is nothing else: their difference is the backend's.
+  // The frontend's part is in both, and the second is nothing else: their difference is the
+  // backend's.
   if (variant == "pass.whole") {
     const auto loop = std::make_unique<pass_loop>();
     for (std::uint64_t i = 0; i < rounds; ++i) {
@@ -114,7 +118,8 @@ bool run_pass_variant(const std::string& variant, std::uint64_t rounds) {
   const auto host = make_host(shape);
   guest front(host, shape);
   // Its own answers, put into the ring by the shortest backend there can be.
-  auto* const indices = reinterpret_cast<pvring::protocol::ring_indices<>*>(front.ring_memory().data());
+  auto* const indices =
+      reinterpret_cast<pvring::protocol::ring_indices<>*>(front.ring_memory().data());
   std::uint64_t next = 0;
   std::uint64_t answered = 0;
   for (std::uint64_t i = 0; i < rounds; ++i) {
@@ -122,7 +127,8 @@ bool run_pass_variant(const std::string& variant, std::uint64_t rounds) {
       front.put(tag, blkif::operation::read, (next++ * 8) % (image_bytes / 512), page_bytes);
     }
     (void)front.publish();
-    std::atomic_ref(indices->rsp_prod).store(static_cast<std::uint32_t>(next), std::memory_order_release);
+    std::atomic_ref(indices->rsp_prod)
+        .store(static_cast<std::uint32_t>(next), std::memory_order_release);
     front.take([&](std::uint32_t, bool) { ++answered; });
   }
   return answered == next;
@@ -131,9 +137,12 @@ bool run_pass_variant(const std::string& variant, std::uint64_t rounds) {
 result measure_pass(const settings& how) {
   result out("T2", "backend side of a whole pass, batches of 32, nothing moved", !how.smoke);
   out.method =
-      "service() with a warm persistent_pool, one 4 KiB segment per request, and an engine that completes at once and moves "
-      "nothing. Each pass of 32 is timed alone, less what the clock itself takes; the frontend's work is outside. Baseline: "
-      "the round trip of T1 with the macros' own copy (both ends); the macros' backend half alone is shown beside. Loops take "
+      "service() with a warm persistent_pool, one 4 KiB segment per request, and an engine that "
+      "completes at once and moves "
+      "nothing. Each pass of 32 is timed alone, less what the clock itself takes; the frontend's "
+      "work is outside. Baseline: "
+      "the round trip of T1 with the macros' own copy (both ends); the macros' backend half alone "
+      "is shown beside. Loops take "
       "turns in blocks of 128 passes, a repetition's value is its median block.";
   const auto ours = std::make_unique<pass_loop>();
   const auto macros = std::make_unique<macro_copy_loop>();
@@ -154,7 +163,8 @@ result measure_pass(const settings& how) {
   }
   ours->check(out);
   const std::uint64_t done = how.repetitions * blocks * batches_per_block;
-  out.check(macros->tally().matches(done) && halves->tally().matches(done), "macros: ids or counts are not those sent");
+  out.check(macros->tally().matches(done) && halves->tally().matches(done),
+            "macros: ids or counts are not those sent");
 
   out.at_most("time, pass / round trip of the macros", summarize(ratios(time[0], time[1])), 8);
   out.report("time, pass / backend half of the macros", summarize(ratios(time[0], time[2])));
@@ -175,7 +185,8 @@ result measure_pass(const settings& how) {
   } else {
     out.skip("instructions, pass / round trip of the macros", "-", why);
   }
-  out.charts.push_back(bars_of(out, "ns per request", "t2-pass", "T2: backend side of a pass, batches of 32"));
+  out.charts.push_back(
+      bars_of(out, "ns per request", "t2-pass", "T2: backend side of a pass, batches of 32"));
   return out;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// T3: what batching is worth. The same batched_copy queue serves the same requests once in whole passes and once one by
-// one, and both the calls and the CPU time that it takes are compared.
+// T3: what batching is worth. The same batched_copy queue serves the same requests once in whole
+// passes and once one by one, and both the calls and the CPU time that it takes are compared.
 #include <cstdint>
 
 #include "pvring/aio/libaio.hpp"
@@ -28,7 +28,8 @@ class batch_loop {
  public:
   explicit batch_loop(result& out) : out_(out), file_(image_bytes), image_(file_.path()) {}
 
-  /// CPU time of the backend for one block, per request. \param budget of a pass; 1 is the queue that does not batch
+  /// CPU time of the backend for one block, per request. \param budget of a pass; 1 is the queue
+  /// that does not batch
   double cpu_ns_per_request(std::size_t budget) {
     std::int64_t spent = 0;
     for (std::size_t i = 0; i < batches_per_block; ++i) {
@@ -49,7 +50,8 @@ class batch_loop {
   }
 
   [[nodiscard]] calls counted() {
-    return {device_.queue().grant_counters().calls.get(), device_.engine().counters().submit_calls.get(),
+    return {device_.queue().grant_counters().calls.get(),
+            device_.engine().counters().submit_calls.get(),
             device_.queue().counters().notifications.get()};
   }
   [[nodiscard]] bool direct() const noexcept { return image_.direct(); }
@@ -62,7 +64,8 @@ class batch_loop {
       if (write) {
         mark_sectors(guest_.data(tag), sectors_[tag]);
       }
-      guest_.put(tag, write ? blkif::operation::write : blkif::operation::read, sectors_[tag], page_bytes);
+      guest_.put(tag, write ? blkif::operation::write : blkif::operation::read, sectors_[tag],
+                 page_bytes);
     }
     (void)guest_.publish();
     out_.check(!guest_.arm(), "an answer was there before its request was served");
@@ -74,11 +77,13 @@ class batch_loop {
     });
     out_.check_equal(good, depth, "requests of a batch that came back with the right data");
   }
-  // A pass that takes everything: one call for what the writes bring, one for what the reads take, and so on.
+  // A pass that takes everything: one call for what the writes bring, one for what the reads take,
+  // and so on.
   void check_pass(const calls& before) {
     const calls now = counted();
-    out_.check(now.grants - before.grants <= 2,
-               "a pass made " + std::to_string(now.grants - before.grants) + " grant calls, 2 are enough");
+    out_.check(
+        now.grants - before.grants <= 2,
+        "a pass made " + std::to_string(now.grants - before.grants) + " grant calls, 2 are enough");
     out_.check_equal(now.submissions - before.submissions, 1U, "submissions of a pass");
     out_.check_equal(now.notifications - before.notifications, 1U, "notifications of a pass");
   }
@@ -103,9 +108,12 @@ class batch_loop {
 result measure_batching(const settings& how) {
   result out("T3", "batched_copy, 4 KiB, depth 32, half reads", !how.smoke);
   batch_loop loop(out);
-  out.method = std::string("One queue on libaio and an image on tmpfs (") + (loop.direct() ? "O_DIRECT" : "buffered") +
-               "), served by service(256) and by service(1) in turns of 64 batches; only the backend's CPU time counts. The "
-               "frontend asks for one notification per batch in both cases, which favours batches of one.";
+  out.method =
+      std::string("One queue on libaio and an image on tmpfs (") +
+      (loop.direct() ? "O_DIRECT" : "buffered") +
+      "), served by service(256) and by service(1) in turns of 64 batches; only the backend's CPU "
+      "time counts. The "
+      "frontend asks for one notification per batch in both cases, which favours batches of one.";
   calls whole;
   std::uint64_t requests = 0;
   const auto values = interleave(2, how.repetitions, [&](std::size_t which) {
@@ -123,7 +131,8 @@ result measure_batching(const settings& how) {
     }
     return median(blocks);
   });
-  out.at_most("CPU per request, batches / one by one", summarize(ratios(values[0], values[1])), 0.75);
+  out.at_most("CPU per request, batches / one by one", summarize(ratios(values[0], values[1])),
+              0.75);
   const auto per = [&](std::uint64_t count) {
     return summary{static_cast<double>(requests) / static_cast<double>(count), 0, 1};
   };
@@ -132,7 +141,8 @@ result measure_batching(const settings& how) {
   out.at_least("requests per notification", per(whole.notifications), depth, "");
   out.keep("batches", "ns of CPU per request", values[0]);
   out.keep("one by one", "ns of CPU per request", values[1]);
-  out.charts.push_back(bars_of(out, "ns of CPU per request", "t3-batching", "T3: batched_copy, 4 KiB, depth 32, half reads"));
+  out.charts.push_back(bars_of(out, "ns of CPU per request", "t3-batching",
+                               "T3: batched_copy, 4 KiB, depth 32, half reads"));
   return out;
 }
 

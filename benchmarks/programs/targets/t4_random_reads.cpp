@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// T4: random reads through the whole backend against what the kernel alone takes for them: a bare libaio loop on the same
-// file, and the same with the platform's copy call. One thread does both ends, so no second CPU is needed.
+// T4: random reads through the whole backend against what the kernel alone takes for them: a bare
+// libaio loop on the same file, and the same with the platform's copy call. One thread does both
+// ends, so no second CPU is needed.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -39,7 +40,9 @@ struct workload {
     sectors[i] = random.below(pages) * (page_bytes / sector_bytes);
     return sectors[i];
   }
-  void look(std::uint32_t i, const std::byte* data) noexcept { good += begins_with_sector(data, sectors[i]) ? 1 : 0; }
+  void look(std::uint32_t i, const std::byte* data) noexcept {
+    good += begins_with_sector(data, sectors[i]) ? 1 : 0;
+  }
 };
 
 class read_loop {
@@ -76,7 +79,9 @@ class bare_loop final : public read_loop {
       work.look(i, io_.buffer(i));
     }
   }
-  void check(result& out) override { out.check_equal(whole_, work.wanted, "bare loop: reads that came back whole"); }
+  void check(result& out) override {
+    out.check_equal(whole_, work.wanted, "bare loop: reads that came back whole");
+  }
 
  private:
   bare_aio io_;
@@ -90,7 +95,8 @@ class copying_loop final : public read_loop {
     for (std::uint32_t i = 0; i < depth; ++i) {
       pages_.push_back(domain_.allocate_pages());
       operations_.push_back({.local = io_.buffer(i),
-                             .reference = domain_.grant(backend_domain, pages_.back(), pvring::platform::access::read_write),
+                             .reference = domain_.grant(backend_domain, pages_.back(),
+                                                        pvring::platform::access::read_write),
                              .offset = 0,
                              .length = page_bytes});
     }
@@ -100,12 +106,15 @@ class copying_loop final : public read_loop {
       io_.aim(i, work.aim(i) * sector_bytes);
     }
     (void)io_.run();
-    failures_ += grants_.copy(domain_.id(), pvring::platform::direction::to_peer, operations_) != 0 ? 1 : 0;
+    failures_ +=
+        grants_.copy(domain_.id(), pvring::platform::direction::to_peer, operations_) != 0 ? 1 : 0;
     for (std::uint32_t i = 0; i < depth; ++i) {
       work.look(i, pages_[i]);
     }
   }
-  void check(result& out) override { out.check_equal(failures_, 0U, "bare loop with copy: copy calls that failed"); }
+  void check(result& out) override {
+    out.check_equal(failures_, 0U, "bare loop with copy: copy calls that failed");
+  }
 
  private:
   bare_aio io_;
@@ -191,7 +200,8 @@ entry make_entry(std::size_t which, const scratch_image& file, pvring::aio::file
     case 1:
       return {"bare loop + copy", std::make_unique<copying_loop>(file.path(), image.direct())};
     case 2:
-      return {"persistent_pool", std::make_unique<backend_loop<pvring::grant::persistent_pool>>(image)};
+      return {"persistent_pool",
+              std::make_unique<backend_loop<pvring::grant::persistent_pool>>(image)};
     case 3:
       return {"batched_copy", std::make_unique<backend_loop<pvring::grant::batched_copy>>(image)};
     case 4:
@@ -204,11 +214,14 @@ constexpr std::size_t loops = 6;
 
 void check(result& out, const entry& of) {
   of.loop->check(out);
-  out.check_equal(of.loop->work.good, of.loop->work.wanted, std::string(of.name) + ": pages that are the right ones");
+  out.check_equal(of.loop->work.good, of.loop->work.wanted,
+                  std::string(of.name) + ": pages that are the right ones");
 }
 
-/// The two-thread loop by the wall clock, as two threads' CPU time says nothing about how fast they are together.
-void measure_second_thread(const settings& how, result& out, const scratch_image& file, pvring::aio::file_image& image) {
+/// The two-thread loop by the wall clock, as two threads' CPU time says nothing about how fast they
+/// are together.
+void measure_second_thread(const settings& how, result& out, const scratch_image& file,
+                           pvring::aio::file_image& image) {
   entry entries[] = {{"bare loop", std::make_unique<bare_loop>(file.path(), image.direct())},
                      {"frontend on a second thread", std::make_unique<two_thread_loop>(image)}};
   const auto values = interleave(2, how.smoke ? 1 : how.repetitions, [&](std::size_t which) {
@@ -217,7 +230,8 @@ void measure_second_thread(const settings& how, result& out, const scratch_image
   for (const entry& e : entries) {
     check(out, e);
   }
-  out.report("throughput by the clock, frontend on a second thread / bare loop", summarize(ratios(values[0], values[1])));
+  out.report("throughput by the clock, frontend on a second thread / bare loop",
+             summarize(ratios(values[0], values[1])));
   out.keep("bare loop", "ns per request, wall clock", values[0]);
   out.keep("persistent_pool, frontend on a second thread", "ns per request, wall clock", values[1]);
 }
@@ -225,8 +239,9 @@ void measure_second_thread(const settings& how, result& out, const scratch_image
 }  // namespace
 
 bool run_reads_variant(const std::string& variant, std::uint64_t rounds) {
-  constexpr const char* names[loops] = {"reads.bare",         "reads.bare_copy", "reads.persistent_pool",
-                                        "reads.batched_copy", "reads.map_each",  "reads.copy_each"};
+  constexpr const char* names[loops] = {
+      "reads.bare",         "reads.bare_copy", "reads.persistent_pool",
+      "reads.batched_copy", "reads.map_each",  "reads.copy_each"};
   for (std::size_t i = 0; i < loops; ++i) {
     if (variant == names[i]) {
       const scratch_image file(image_bytes / 16);
@@ -243,15 +258,21 @@ bool run_reads_variant(const std::string& variant, std::uint64_t rounds) {
 }
 
 result measure_random_reads(const settings& how) {
-  result out("T4", "4 KiB random reads, depth 32, whole backend against the kernel alone", !how.smoke);
+  result out("T4", "4 KiB random reads, depth 32, whole backend against the kernel alone",
+             !how.smoke);
   const scratch_image file(image_bytes);
   pvring::aio::file_image image(file.path());
-  out.method = std::string("Image of 256 MiB on ") + (file.on_tmpfs() ? "tmpfs" : "disk (there is no tmpfs)") + ", " +
+  out.method = std::string("Image of 256 MiB on ") +
+               (file.on_tmpfs() ? "tmpfs" : "disk (there is no tmpfs)") + ", " +
                (image.direct() ? "O_DIRECT" : "buffered") +
-               ". One thread does both ends: 32 random reads put, service() until they are answered, the first word of each "
-               "checked. Baselines: io_submit of 32, completions taken from the mapped ring; and the same with one copy call "
-               "of the platform per 32. Time is the thread's CPU time: reads of tmpfs complete inside io_submit, so nothing "
-               "ever waits. Loops take turns in blocks of 32 batches, a repetition's value is its median block.";
+               ". One thread does both ends: 32 random reads put, service() until they are "
+               "answered, the first word of each "
+               "checked. Baselines: io_submit of 32, completions taken from the mapped ring; and "
+               "the same with one copy call "
+               "of the platform per 32. Time is the thread's CPU time: reads of tmpfs complete "
+               "inside io_submit, so nothing "
+               "ever waits. Loops take turns in blocks of 32 batches, a repetition's value is its "
+               "median block.";
   std::vector<entry> entries;
   for (std::size_t i = 0; i < loops; ++i) {
     entries.push_back(make_entry(i, file, image));
@@ -270,13 +291,16 @@ result measure_random_reads(const settings& how) {
     out.keep(entries[i].name, "ns per request", time[i]);
   }
   // Of throughputs: the baseline's time over the backend's.
-  out.at_least("throughput, persistent_pool / bare loop", summarize(ratios(time[0], time[2])), 0.95);
-  out.at_least("throughput, batched_copy / bare loop + copy", summarize(ratios(time[1], time[3])), 0.95);
+  out.at_least("throughput, persistent_pool / bare loop", summarize(ratios(time[0], time[2])),
+               0.95);
+  out.at_least("throughput, batched_copy / bare loop + copy", summarize(ratios(time[1], time[3])),
+               0.95);
   out.report("throughput, batched_copy / bare loop", summarize(ratios(time[0], time[3])));
   out.report("throughput, map_each / bare loop", summarize(ratios(time[0], time[4])));
   out.report("throughput, one copy per request / bare loop", summarize(ratios(time[0], time[5])));
   measure_second_thread(how, out, file, image);
-  out.charts.push_back(bars_of(out, "ns per request", "t4-random-reads", "T4: 4 KiB random reads, depth 32"));
+  out.charts.push_back(
+      bars_of(out, "ns per request", "t4-random-reads", "T4: 4 KiB random reads, depth 32"));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// T5: what it is worth to read completions in user space and to look for them right after submitting. A storage server's mix
-// on a loop device, which completes asynchronously; the baseline asks the kernel, once per wake-up.
+// T5: what it is worth to read completions in user space and to look for them right after
+// submitting. A storage server's mix on a loop device, which completes asynchronously; the baseline
+// asks the kernel, once per wake-up.
 #include <poll.h>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ constexpr double percentiles[] = {1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99.99};
 
 using engine = recording<pvring::aio::libaio>;
 
-/// Sizes in sectors and how many of a hundred requests have them: small ones most often, large ones most of the bytes.
+/// Sizes in sectors and how many of a hundred requests have them: small ones most often, large ones
+/// most of the bytes.
 struct share {
   std::uint32_t sectors;
   std::uint32_t percent;
@@ -51,7 +53,8 @@ class mixed_loop {
   mixed_loop(result& out, pvring::aio::file_image& image, bool good, std::uint64_t seed)
       : out_(out),
         device_(host_, guest_, image,
-                {.reap = good ? pvring::aio::reap_mode::user_space : pvring::aio::reap_mode::system_call,
+                {.reap = good ? pvring::aio::reap_mode::user_space
+                              : pvring::aio::reap_mode::system_call,
                  .reap_after_submit = good}),
         waiter_(device_.queue(), pvring::wait::event{}),
         random_(seed) {
@@ -88,8 +91,9 @@ class mixed_loop {
   [[nodiscard]] const reap_sizes& found() { return device_.engine().sizes(); }
   void check_all() {
     out_.check_equal(wrong_, 0U, "requests that failed or brought other data than was asked for");
-    out_.check_equal(device_.queue().counters().failed.get() + device_.queue().counters().refused.get(), 0U,
-                     "requests that failed or were refused");
+    out_.check_equal(
+        device_.queue().counters().failed.get() + device_.queue().counters().refused.get(), 0U,
+        "requests that failed or were refused");
   }
 
  private:
@@ -119,7 +123,8 @@ class mixed_loop {
         mark_sectors(guest_.data(tag).first(of.sectors * sector_bytes), of.sector);
       }
       of.since = wall_ns();
-      guest_.put(tag, of.write ? blkif::operation::write : blkif::operation::read, of.sector, of.sectors * sector_bytes);
+      guest_.put(tag, of.write ? blkif::operation::write : blkif::operation::read, of.sector,
+                 of.sectors * sector_bytes);
       ++n;
     }
     if (n != 0) {
@@ -134,8 +139,9 @@ class mixed_loop {
       const request& of = requests_[tag];
       // The first and the last sector: all of them would cost more than the reading.
       const std::byte* const data = guest_.data(tag).data();
-      const bool right = okay && begins_with_sector(data, of.sector) &&
-                         begins_with_sector(data + (of.sectors - 1) * sector_bytes, of.sector + of.sectors - 1);
+      const bool right =
+          okay && begins_with_sector(data, of.sector) &&
+          begins_with_sector(data + (of.sectors - 1) * sector_bytes, of.sector + of.sectors - 1);
       wrong_ += right ? 0 : 1;
       latency_ns_ += now - of.since;
       free_.push_back(tag);
@@ -152,7 +158,8 @@ class mixed_loop {
     ++polls_;
   }
 
-  // Every system call that the backend's thread makes for its queue; the frontend's own are not among them.
+  // Every system call that the backend's thread makes for its queue; the frontend's own are not
+  // among them.
   [[nodiscard]] std::uint64_t system_calls() {
     return calls_of_engine() + device_.grants().counters().system_calls.get() +
            device_.events().counters().system_calls.get() + polls_;
@@ -194,9 +201,7 @@ plot line(std::string name, const reap_sizes& of) {
   return out;
 }
 
-std::string rounded(double value) {
-  return std::to_string(static_cast<std::int64_t>(value + 0.5));
-}
+std::string rounded(double value) { return std::to_string(static_cast<std::int64_t>(value + 0.5)); }
 
 }  // namespace
 
@@ -205,13 +210,18 @@ result measure_reaping(const settings& how) {
   const scratch_image file(image_bytes);
   const loop_device loop(file);
   if (loop.path().empty()) {
-    out.notes.push_back("on a file instead of a loop device (" + loop.why() + "): completions may all be synchronous");
+    out.notes.push_back("on a file instead of a loop device (" + loop.why() +
+                        "): completions may all be synchronous");
   }
   pvring::aio::file_image image(loop.path().empty() ? file.path() : loop.path());
-  out.method = std::string("Loop device on a 256 MiB file on ") + (file.on_tmpfs() ? "tmpfs" : "disk") + ", " +
-               (image.direct() ? "O_DIRECT" : "buffered") + (loop.direct() ? " down to the file" : "") +
-               "; persistent_pool, ring of 4 pages, 128 requests in flight, 512 B to 64 KiB, 80 % reads, wait policy event. "
-               "One thread refills the ring, serves, and sleeps in poll. Baseline: io_getevents before taking, and no look "
+  out.method = std::string("Loop device on a 256 MiB file on ") +
+               (file.on_tmpfs() ? "tmpfs" : "disk") + ", " +
+               (image.direct() ? "O_DIRECT" : "buffered") +
+               (loop.direct() ? " down to the file" : "") +
+               "; persistent_pool, ring of 4 pages, 128 requests in flight, 512 B to 64 KiB, 80 % "
+               "reads, wait policy event. "
+               "One thread refills the ring, serves, and sleeps in poll. Baseline: io_getevents "
+               "before taking, and no look "
                "after submitting. System calls: all that the backend makes, poll included.";
   mixed_loop ours(out, image, true, 5);
   mixed_loop base(out, image, false, 5);
@@ -237,9 +247,12 @@ result measure_reaping(const settings& how) {
     }
     return values;
   };
-  const auto compare = [&](double outcome::*member) { return summarize(ratios(column(0, member), column(1, member))); };
+  const auto compare = [&](double outcome::*member) {
+    return summarize(ratios(column(0, member), column(1, member)));
+  };
   out.at_most("system calls per request", compare(&outcome::calls_per_request), 0.6);
-  out.report("system calls per request, of the engine alone", compare(&outcome::engine_calls_per_request));
+  out.report("system calls per request, of the engine alone",
+             compare(&outcome::engine_calls_per_request));
   out.at_least("throughput", compare(&outcome::requests_per_second), 1);
   out.report("mean latency", compare(&outcome::latency_us));
   out.report("CPU per request, both ends", compare(&outcome::cpu_ns_per_request));
@@ -247,28 +260,38 @@ result measure_reaping(const settings& how) {
   for (std::size_t i = 0; i < 2; ++i) {
     out.keep(names[i], "requests per second", column(i, &outcome::requests_per_second));
     out.keep(names[i], "system calls per request", column(i, &outcome::calls_per_request));
-    out.keep(names[i], "engine's system calls per request", column(i, &outcome::engine_calls_per_request));
+    out.keep(names[i], "engine's system calls per request",
+             column(i, &outcome::engine_calls_per_request));
     out.keep(names[i], "microseconds of mean latency", column(i, &outcome::latency_us));
     out.keep(names[i], "ns of CPU per request", column(i, &outcome::cpu_ns_per_request));
   }
 
-  table found{.title = "completions found per reap that found any, by percentile of reaps", .columns = {""}, .rows = {}};
+  table found{.title = "completions found per reap that found any, by percentile of reaps",
+              .columns = {""},
+              .rows = {}};
   for (const double p : percentiles) {
     found.columns.push_back(p == 99.99 ? "99.99th" : rounded(p) + (p == 1 ? "st" : "th"));
   }
   found.rows.push_back(row("system call, none after submit", sizes_found[1]));
   found.rows.push_back(row("user space, after submit", sizes_found[0]));
-  found.rows.push_back({"published, before", "2", "4", "42", "112", "128", "128", "128", "128", "128", "128", "128"});
-  found.rows.push_back({"published, after", "1", "1", "4", "14", "33", "45", "47", "48", "50", "51", "108"});
+  found.rows.push_back({"published, before", "2", "4", "42", "112", "128", "128", "128", "128",
+                        "128", "128", "128"});
+  found.rows.push_back(
+      {"published, after", "1", "1", "4", "14", "33", "45", "47", "48", "50", "51", "108"});
   out.tables.push_back(std::move(found));
 
   table speed{.title = "throughput and mean latency beside the published ones",
               .columns = {"", "before", "after", "change"},
               .rows = {}};
-  const double rate[2] = {median(column(0, &outcome::requests_per_second)), median(column(1, &outcome::requests_per_second))};
-  const double late[2] = {median(column(0, &outcome::latency_us)), median(column(1, &outcome::latency_us))};
-  const auto change = [](double after, double before) { return rounded((after / before - 1) * 100) + " %"; };
-  speed.rows.push_back({"here, requests/s", rounded(rate[1]), rounded(rate[0]), change(rate[0], rate[1])});
+  const double rate[2] = {median(column(0, &outcome::requests_per_second)),
+                          median(column(1, &outcome::requests_per_second))};
+  const double late[2] = {median(column(0, &outcome::latency_us)),
+                          median(column(1, &outcome::latency_us))};
+  const auto change = [](double after, double before) {
+    return rounded((after / before - 1) * 100) + " %";
+  };
+  speed.rows.push_back(
+      {"here, requests/s", rounded(rate[1]), rounded(rate[0]), change(rate[0], rate[1])});
   speed.rows.push_back({"published, MB/s", "1822", "1921", "5 %"});
   speed.rows.push_back({"here, us", rounded(late[1]), rounded(late[0]), change(late[0], late[1])});
   speed.rows.push_back({"published, us", "1051", "988", "-6 %"});
@@ -284,7 +307,8 @@ result measure_reaping(const settings& how) {
   c.plots.push_back(line("system call, none after submit", sizes_found[1]));
   c.plots.push_back(line("user space, after submit", sizes_found[0]));
   out.charts.push_back(std::move(c));
-  out.charts.push_back(bars_of(out, "system calls per request", "t5-system-calls", "T5: system calls per request"));
+  out.charts.push_back(
+      bars_of(out, "system calls per request", "t5-system-calls", "T5: system calls per request"));
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// T6: what polling for a while is worth at depth 1, what it costs in kicks, and that an idle device costs nothing. The queue
-// runs on its own thread; the frontend, on this one, sleeps for each answer as a guest's CPU does.
+// T6: what polling for a while is worth at depth 1, what it costs in kicks, and that an idle device
+// costs nothing. The queue runs on its own thread; the frontend, on this one, sleeps for each
+// answer as a guest's CPU does.
 #include <poll.h>
 #include <unistd.h>
 
@@ -36,8 +37,8 @@ struct outcome {
 /// A device with its runner.
 class served_device {
  public:
-  served_device(pvring::aio::file_image& image, const pvring::wait::policy& policy, bool sleeping_guest,
-                std::optional<unsigned> cpu)
+  served_device(pvring::aio::file_image& image, const pvring::wait::policy& policy,
+                bool sleeping_guest, std::optional<unsigned> cpu)
       : device_(host_, guest_, image),
         runner_(std::in_place, device_.queue(), options(policy, cpu)),
         pages_(image.size() / page_bytes),
@@ -63,22 +64,26 @@ class served_device {
     out.check_equal(good, requests, "requests that brought the right page");
     const std::uint64_t polled = seen.polls_paid.get() + seen.polls_unpaid.get() - entries;
 
-    outcome of{.requests_per_second = static_cast<double>(requests) * 1e9 / static_cast<double>(wall),
-               .kicks_per_entry = polled != 0 ? static_cast<double>(kicks) / static_cast<double>(polled) : 0,
-               .kicks_per_request = static_cast<double>(kicks) / static_cast<double>(requests),
-               .idle_share = 0};
+    outcome of{
+        .requests_per_second = static_cast<double>(requests) * 1e9 / static_cast<double>(wall),
+        .kicks_per_entry =
+            polled != 0 ? static_cast<double>(kicks) / static_cast<double>(polled) : 0,
+        .kicks_per_request = static_cast<double>(kicks) / static_cast<double>(requests),
+        .idle_share = 0};
     if (idle_ns != 0) {
       // This thread sleeps, so whatever the process uses is the device's.
       const std::int64_t cpu = process_cpu_ns();
       const std::int64_t since = wall_ns();
       (void)::usleep(static_cast<useconds_t>(idle_ns / 1000));
-      of.idle_share = static_cast<double>(process_cpu_ns() - cpu) / static_cast<double>(wall_ns() - since) * 100;
+      of.idle_share = static_cast<double>(process_cpu_ns() - cpu) /
+                      static_cast<double>(wall_ns() - since) * 100;
     }
     return of;
   }
 
  private:
-  static pvring::wait::runner_options options(const pvring::wait::policy& policy, std::optional<unsigned> cpu) {
+  static pvring::wait::runner_options options(const pvring::wait::policy& policy,
+                                              std::optional<unsigned> cpu) {
     pvring::wait::runner_options out;
     out.wait = policy;
     out.cpu = cpu;
@@ -118,8 +123,10 @@ result measure_waiting(const settings& how) {
   const scratch_image file(image_bytes);
   pvring::aio::file_image image(file.path());
   out.method =
-      "persistent_pool and libaio on tmpfs, the queue on a thread of its own. The frontend puts one read, sleeps in poll for the "
-      "answer, and goes on; beside it one that spins, as a guest that is busy with something else. Idle: CPU time of the "
+      "persistent_pool and libaio on tmpfs, the queue on a thread of its own. The frontend puts "
+      "one read, sleeps in poll for the "
+      "answer, and goes on; beside it one that spins, as a guest that is busy with something else. "
+      "Idle: CPU time of the "
       "process while the frontend sleeps, after the load.";
   const std::vector<unsigned> cpus = usable_cpus();
   std::optional<stay_on> own;
@@ -151,17 +158,22 @@ result measure_waiting(const settings& how) {
     return values;
   };
   const auto rate = &outcome::requests_per_second;
-  out.at_least("IOPS, sleeping guest", summarize(ratios(column(0, 0, rate), column(1, 0, rate))), 1.25);
+  out.at_least("IOPS, sleeping guest", summarize(ratios(column(0, 0, rate), column(1, 0, rate))),
+               1.25);
   out.report("IOPS, spinning guest", summarize(ratios(column(0, 1, rate), column(1, 1, rate))));
-  out.at_most("kicks per entry into polling", summarize(column(0, 0, &outcome::kicks_per_entry)), 1, "");
-  out.report("kicks per request, adaptive", summarize(column(0, 0, &outcome::kicks_per_request)), "");
+  out.at_most("kicks per entry into polling", summarize(column(0, 0, &outcome::kicks_per_entry)), 1,
+              "");
+  out.report("kicks per request, adaptive", summarize(column(0, 0, &outcome::kicks_per_request)),
+             "");
   out.report("kicks per request, event", summarize(column(1, 0, &outcome::kicks_per_request)), "");
-  out.at_most("idle device, adaptive, share of a core", summarize(column(0, 0, &outcome::idle_share)), 1, "%");
+  out.at_most("idle device, adaptive, share of a core",
+              summarize(column(0, 0, &outcome::idle_share)), 1, "%");
   out.keep("adaptive, sleeping guest", "requests per second", column(0, 0, rate));
   out.keep("event, sleeping guest", "requests per second", column(1, 0, rate));
   out.keep("adaptive, spinning guest", "requests per second", column(0, 1, rate));
   out.keep("event, spinning guest", "requests per second", column(1, 1, rate));
-  out.charts.push_back(bars_of(out, "requests per second", "t6-waiting", "T6: 4 KiB reads at depth 1"));
+  out.charts.push_back(
+      bars_of(out, "requests per second", "t6-waiting", "T6: 4 KiB reads at depth 1"));
   return out;
 }
 

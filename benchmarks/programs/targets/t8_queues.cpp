@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// T8: two queues of one device on two threads against two processes with one queue each. Processes share nothing, so the
-// threads lose exactly what queues of one device have in common: locks, cache lines, an allocator.
+// T8: two queues of one device on two threads against two processes with one queue each. Processes
+// share nothing, so the threads lose exactly what queues of one device have in common: locks, cache
+// lines, an allocator.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -51,9 +52,12 @@ void mark_image(pvring::aio::memory_image& image) { mark_sectors(image.bytes(), 
 
 /// One queue, its frontend, and the thread that drives both.
 void drive(const pvring::platform::emulated_host& host, pvring::aio::memory_image& image,
-           const pvring::blk::shared_state* shared, unsigned number, std::uint64_t batches, unsigned cpu, board& on) {
+           const pvring::blk::shared_state* shared, unsigned number, std::uint64_t batches,
+           unsigned cpu, board& on) {
   const stay_on here(cpu);
-  const guest_shape shape{.ring_pages = 1, .requests = depth, .largest_bytes = page_bytes,
+  const guest_shape shape{.ring_pages = 1,
+                          .requests = depth,
+                          .largest_bytes = page_bytes,
                           .domain = static_cast<pvring::domain_id>(number + 1)};
   guest front(host, shape);
   device_type back(host, front, image, {.shared = shared});
@@ -102,14 +106,16 @@ void run_threads(std::uint64_t batches, const std::vector<unsigned>& cpus, board
   export_to(shared, image, {});
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < workers; ++i) {
-    threads.emplace_back([&, i] { drive(host, image, &shared, i, batches, cpus[i % cpus.size()], on); });
+    threads.emplace_back(
+        [&, i] { drive(host, image, &shared, i, batches, cpus[i % cpus.size()], on); });
   }
   for (std::thread& t : threads) {
     t.join();
   }
 }
 
-void run_process(unsigned number, std::uint64_t batches, const std::vector<unsigned>& cpus, board& on) {
+void run_process(unsigned number, std::uint64_t batches, const std::vector<unsigned>& cpus,
+                 board& on) {
   const auto host = make_host({}, workers);
   pvring::aio::memory_image image(image_bytes);
   mark_image(image);
@@ -174,7 +180,8 @@ outcome run(result& out, bool threads, std::uint64_t batches, const std::vector<
     began = std::min(began, report.began);
     ended = std::max(ended, report.ended);
     of.sleeps += static_cast<double>(report.sleeps);
-    out.check_equal(report.good, batches * depth, "requests of a worker that brought the right page");
+    out.check_equal(report.good, batches * depth,
+                    "requests of a worker that brought the right page");
   }
   const auto requests = static_cast<double>(batches * depth * workers);
   of.per_cpu_second = requests * 1e9 * workers / static_cast<double>(cpu);
@@ -186,15 +193,20 @@ outcome run(result& out, bool threads, std::uint64_t batches, const std::vector<
 }  // namespace
 
 result measure_queues(const settings& how) {
-  result out("T8", "two queues on two threads against two processes with one queue each", !how.smoke);
+  result out("T8", "two queues on two threads against two processes with one queue each",
+             !how.smoke);
   out.method =
-      "persistent_pool, memory engine, 4 KiB reads, 32 in flight per queue; each worker drives its own frontend and queue on a "
-      "CPU of its own. The threads' queues belong to one device: they share image and exported state. Everything is made anew "
-      "for each run. Throughput by CPU time, which is what a worker would do with its CPU to itself: no worker ever waits, and "
+      "persistent_pool, memory engine, 4 KiB reads, 32 in flight per queue; each worker drives its "
+      "own frontend and queue on a "
+      "CPU of its own. The threads' queues belong to one device: they share image and exported "
+      "state. Everything is made anew "
+      "for each run. Throughput by CPU time, which is what a worker would do with its CPU to "
+      "itself: no worker ever waits, and "
       "that is checked by its voluntary context switches; by the clock beside it.";
   const std::vector<unsigned> cpus = usable_cpus();
   if (cpus.size() < workers) {
-    out.notes.emplace_back("fewer CPUs than workers: what threads share is not contended at the same time");
+    out.notes.emplace_back(
+        "fewer CPUs than workers: what threads share is not contended at the same time");
   }
   const std::uint64_t batches = how.smoke ? 300 : 12000;
   std::vector<outcome> of[2];
@@ -211,10 +223,13 @@ result measure_queues(const settings& how) {
   };
   for (std::size_t i = 0; i < 2; ++i) {
     const summary sleeps = summarize(column(i, &outcome::sleeps));
-    out.check(sleeps.middle < static_cast<double>(batches) / 10, "a worker waited " + std::to_string(sleeps.middle) + " times");
+    out.check(sleeps.middle < static_cast<double>(batches) / 10,
+              "a worker waited " + std::to_string(sleeps.middle) + " times");
   }
-  out.at_least("throughput by CPU time, threads / processes",
-               summarize(ratios(column(0, &outcome::per_cpu_second), column(1, &outcome::per_cpu_second))), 0.95);
+  out.at_least(
+      "throughput by CPU time, threads / processes",
+      summarize(ratios(column(0, &outcome::per_cpu_second), column(1, &outcome::per_cpu_second))),
+      0.95);
   out.report("throughput by the clock, threads / processes",
              summarize(ratios(column(0, &outcome::per_second), column(1, &outcome::per_second))));
   const char* const names[2] = {"two threads", "two processes"};
@@ -223,7 +238,8 @@ result measure_queues(const settings& how) {
     out.keep(names[i], "requests per second", column(i, &outcome::per_second));
     out.keep(names[i], "waits", column(i, &outcome::sleeps));
   }
-  out.charts.push_back(bars_of(out, "requests per second of CPU, two CPUs", "t8-queues", "T8: two queues, threads and processes"));
+  out.charts.push_back(bars_of(out, "requests per second of CPU, two CPUs", "t8-queues",
+                               "T8: two queues, threads and processes"));
   return out;
 }
 

@@ -392,7 +392,12 @@ class libaio::context {
     s.job.run = &help_here;
     helper_used_ = true;
     if (!image_.helper().post(s.job)) {
-      ready(s, -EAGAIN);  // no thread to be had
+      // No thread to be had. A flush blocks here rather than fail: a failed one would end the
+      // device's writes.
+      const bool flush = s.work->kind == operation::flush;
+      ready(s, flush ? image_.flushed(
+                           detail::perform_blocking(*s.work, file_.get(), image_.is_block_device()))
+                     : -EAGAIN);
     }
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A complete block backend: one device of one frontend, from the first node in the store to the last unmapped page. The
-// composition decides how; the frontend's nodes decide which of its instances run.
+// A complete block backend: one device of one frontend, from the first node in the store to the
+// last unmapped page. The composition decides how; the frontend's nodes decide which of its
+// instances run.
 #pragma once
 
 #include <poll.h>
@@ -40,9 +41,9 @@ namespace pvring::blk {
 
 /// One block device.
 ///
-/// The thread that made it, or any one thread, calls process() whenever fd() is readable, or run(). Queues have threads of
-/// their own, unless options::threads says that the caller serves them. What breaks this device is logged, written to the
-/// store's error node, and closes this device only.
+/// The thread that made it, or any one thread, calls process() whenever fd() is readable, or run().
+/// Queues have threads of their own, unless options::threads says that the caller serves them. What
+/// breaks this device is logged, written to the store's error node, and closes this device only.
 template <backend_config Config = default_config>
   requires platform::host<typename Config::platform> && aio::engine<typename Config::engine> &&
            observe::observer<typename Config::observe>
@@ -53,7 +54,8 @@ class backend {
   using recorder_type = typename Config::observe::recorder;
   using queue_handle = connected_queue<recorder_type>;
 
-  /// Looks at the store, and goes to InitWait when the toolstack has written the device. \param host, image outlive it
+  /// Looks at the store, and goes to InitWait when the toolstack has written the device. \param
+  /// host, image outlive it
   /// \throws configuration_error for options that cannot be; std::system_error where the platform is not to be had
   backend(platform_type& host, const identity& device, image_type& image, options wanted = {})
       : host_(host),
@@ -69,37 +71,42 @@ class backend {
                                    .device = device.device})) {
     validate(wanted_);
     if (!wanted_.strategy.empty() && !grant::offers<typename Config::grants>(wanted_.strategy)) {
-      throw configuration_error("grant strategy '" + wanted_.strategy + "' is not in this composition: it has " +
+      throw configuration_error("grant strategy '" + wanted_.strategy +
+                                "' is not in this composition: it has " +
                                 grant::names<typename Config::grants>());
     }
     export_image(image_, wanted_, shared_);
     known_.has_copy = host_.open_grants(1).has_copy();
-    known_.mapping_safe =
-        wanted_.allow_unsafe_mapping || (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
+    known_.mapping_safe = wanted_.allow_unsafe_mapping ||
+                          (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
     advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
     port_.process();
   }
   backend(const backend&) = delete;
   backend& operator=(const backend&) = delete;
-  /// Ends without ceremony: in-flight I/O is waited for and everything is unmapped, but the frontend is told nothing.
+  /// Ends without ceremony: in-flight I/O is waited for and everything is unmapped, but the
+  /// frontend is told nothing.
   ~backend() = default;
 
   /// Readable when process() has something to do.
   [[nodiscard]] int fd() const noexcept { return port_.fd(); }
 
-  /// Handles what the store and the queues have to say; never waits for either. False once the device is over.
+  /// Handles what the store and the queues have to say; never waits for either. False once the
+  /// device is over.
   bool process() {
-    // The port clears the wake-up that stop() sends, so stop_ is looked at after that, never before: a stop between
-    // the look and the clearing would be forgotten.
+    // The port clears the wake-up that stop() sends, so stop_ is looked at after that, never
+    // before: a stop between the look and the clearing would be forgotten.
     bool more = port_.process();
     if (stop_.exchange(false, std::memory_order_acq_rel)) {
       port_.stop();
       more = port_.process();
     }
+    tell_size();
     return more;
   }
 
-  /// process() until the device is over: unplugged, its frontend gone, or stop() called and everything closed.
+  /// process() until the device is over: unplugged, its frontend gone, or stop() called and
+  /// everything closed.
   void run() {
     while (process()) {
       pollfd ready{.fd = fd(), .events = POLLIN, .revents = 0};
@@ -115,15 +122,15 @@ class backend {
     port_.wake();
   }
 
-  /// Reads the image's size again and tells a connected frontend. True when it changed.
+  /// Reads the image's size again and tells a connected frontend. True when it changed. The thread
+  /// of process(). Where the store is busy, process() tells it later.
   bool resize() {
     const std::uint64_t unit = wanted_.sector_size;
     const std::uint64_t sectors = image_.size() / unit * unit / protocol::blkif::sector_bytes;
-    if (shared_.sectors.exchange(sectors, std::memory_order_relaxed) == sectors) {
-      return false;
-    }
-    (void)port_.announce_resize();
-    return true;
+    const bool changed = shared_.sectors.exchange(sectors, std::memory_order_relaxed) != sectors;
+    size_untold_ = size_untold_ || changed;
+    tell_size();
+    return changed;
   }
 
   [[nodiscard]] protocol::xenbus_state state() const noexcept { return port_.state(); }
@@ -133,8 +140,11 @@ class backend {
   [[nodiscard]] const std::string& choice() const noexcept { return choice_; }
   [[nodiscard]] const shared_state& exported() const noexcept { return shared_; }
 
-  /// The connected queues, for a caller's own event loop and for recorders: while connected, on the thread of process().
-  [[nodiscard]] const std::vector<std::unique_ptr<queue_handle>>& queues() const noexcept { return queues_; }
+  /// The connected queues, for a caller's own event loop and for recorders: while connected, on the
+  /// thread of process().
+  [[nodiscard]] const std::vector<std::unique_ptr<queue_handle>>& queues() const noexcept {
+    return queues_;
+  }
 
   /// Any thread; empty while not connected.
   [[nodiscard]] std::vector<queue_statistics> statistics() const {
@@ -154,7 +164,9 @@ class backend {
   class handler {
    public:
     explicit handler(backend& device) noexcept : device_(device) {}
-    void advertise(transaction& t) { write_offer(t, device_.port_.path().backend(), device_.wanted_); }
+    void advertise(transaction& t) {
+      write_offer(t, device_.port_.path().backend(), device_.wanted_);
+    }
     void connect() { device_.connect(); }
     void publish(transaction& t) {
       write_export(t, device_.port_.path().backend(), device_.wanted_, device_.shared_,
@@ -188,7 +200,8 @@ class backend {
 
   void connect() {
     // Everything anew: another frontend may be there, with another ABI, queue count or ring size.
-    const agreement with = read_agreement(store_, port_.path().frontend(), identity_.domain, wanted_);
+    const agreement with =
+        read_agreement(store_, port_.path().frontend(), identity_.domain, wanted_);
     export_image(image_, wanted_, shared_);
     grant::circumstances known = known_;
     known.frontend_persistent = advertised_ && with.persistent;
@@ -202,11 +215,13 @@ class backend {
           }
         });
     if (!chosen) {
-      throw configuration_error("no grant strategy can run (" + grant::explain("none", known, advertised_) +
-                                "); allow another one of " + grant::names<typename Config::grants>());
+      throw configuration_error(
+          "no grant strategy can run (" + grant::explain("none", known, advertised_) +
+          "); allow another one of " + grant::names<typename Config::grants>());
     }
-    log::write(log::level::info, port_.path().name() + ": " + choice_ + "; " + std::to_string(with.queues.size()) +
-                                     " queues of " + std::to_string(with.queues.front().ring_references.size()) +
+    log::write(log::level::info, port_.path().name() + ": " + choice_ + "; " +
+                                     std::to_string(with.queues.size()) + " queues of " +
+                                     std::to_string(with.queues.front().ring_references.size()) +
                                      " ring pages, " + std::string(to_string(with.abi)));
   }
 
@@ -217,15 +232,16 @@ class backend {
     // Where one cannot be connected, leaving this function disconnects those before it.
     for (const xenbus::queue_nodes& nodes : with.queues) {
       queues.push_back(std::make_unique<connected_queue_of<Abi, Config, Strategy>>(
-          connection_setup<platform_type, image_type>{.host = host_,
-                                                      .image = image_,
-                                                      .wanted = wanted_,
-                                                      .device = shared_,
-                                                      .nodes = nodes,
-                                                      .domain = identity_.domain,
-                                                      .scatter = image_.alignment() <= protocol::blkif::sector_bytes,
-                                                      .attention = &attention,
-                                                      .who = this}));
+          connection_setup<platform_type, image_type>{
+              .host = host_,
+              .image = image_,
+              .wanted = wanted_,
+              .device = shared_,
+              .nodes = nodes,
+              .domain = identity_.domain,
+              .scatter = image_.alignment() <= protocol::blkif::sector_bytes,
+              .attention = &attention,
+              .who = this}));
     }
     if (wanted_.threads == threads::own) {
       for (std::size_t i = 0; i < queues.size(); ++i) {
@@ -241,6 +257,22 @@ class backend {
     }
     const std::lock_guard lock(queues_mutex_);
     queues_ = std::move(queues);
+  }
+
+  void tell_size() {
+    if (!size_untold_) {
+      return;
+    }
+    try {
+      (void)
+          port_.announce_resize();  // false where nobody is connected: the next connection reads it
+      size_untold_ = false;
+    } catch (const std::system_error& busy) {
+      if (busy.code() != std::errc::resource_unavailable_try_again) {
+        throw;
+      }
+      port_.wake();  // asked again
+    }
   }
 
   static void attention(void* who, protocol_error why) noexcept {
@@ -259,13 +291,15 @@ class backend {
   shared_state shared_;
   grant::circumstances known_;
   bool advertised_ = false;
+  bool size_untold_ = false;
   std::string choice_;
   std::atomic<bool> stop_{false};
   typename platform_type::store_handle store_;
   handler device_;
   xenbus::backend_port<typename platform_type::store_handle, handler> port_;
   mutable std::mutex queues_mutex_;
-  std::vector<std::unique_ptr<queue_handle>> queues_;  // last: queues call port_ until they are gone
+  std::vector<std::unique_ptr<queue_handle>>
+      queues_;  // last: queues call port_ until they are gone
 };
 
 }  // namespace pvring::blk

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A connected queue with everything it owns, behind an interface that does not depend on what was negotiated. The interface
-// is called per pass and per connection, never per request.
+// A connected queue with everything it owns, behind an interface that does not depend on what was
+// negotiated. The interface is called per pass and per connection, never per request.
 #pragma once
 
 #include <poll.h>
@@ -57,7 +57,8 @@ struct queue_statistics {
   std::uint64_t submit_calls = 0;
   std::uint64_t reap_calls = 0;
   std::uint64_t other_engine_calls = 0;
-  std::uint64_t grant_system_calls = 0;  ///< where the platform's handles count; ring mapping included
+  std::uint64_t grant_system_calls =
+      0;  ///< where the platform's handles count; ring mapping included
   std::uint64_t event_system_calls = 0;
   std::uint64_t hypercalls = 0;  ///< of both handles: on Xen, or what they would be there
 };
@@ -78,7 +79,8 @@ class connected_queue {
   [[nodiscard]] virtual std::span<const int> fds() const noexcept = 0;
   [[nodiscard]] virtual int timeout_ms() noexcept = 0;
 
-  /// Takes no more requests. Any thread.
+  /// Takes no more requests. The thread of process(), which is the serving one where the caller
+  /// serves.
   virtual void stop() noexcept = 0;
   [[nodiscard]] virtual bool idle() const noexcept = 0;
   [[nodiscard]] virtual queue_statistics statistics() const = 0;
@@ -105,8 +107,9 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   using platform_type = typename Config::platform;
   using image_type = typename Config::engine::image;
   using recorder_type = typename Config::observe::recorder;
-  using queue_type = queue<Abi, typename platform_type::grant_handle, typename platform_type::event_handle, Strategy,
-                           typename Config::engine::context, recorder_type>;
+  using queue_type =
+      queue<Abi, typename platform_type::grant_handle, typename platform_type::event_handle,
+            Strategy, typename Config::engine::context, recorder_type>;
 
   /// \throws std::system_error naming domain and reference when the ring cannot be mapped or the channel not bound
   explicit connected_queue_of(const connection_setup<platform_type, image_type>& setup)
@@ -116,16 +119,19 @@ class connected_queue_of final : public connected_queue<typename Config::observe
         ring_(grants_, setup),
         events_(setup.host.open_events()),
         port_(events_, setup),
-        engine_(setup.image, {.capacity = static_cast<std::uint32_t>(slots_), .reap = setup.wanted.reap}),
+        engine_(setup.image,
+                {.capacity = static_cast<std::uint32_t>(slots_), .reap = setup.wanted.reap}),
         queue_({.domain = setup.domain,
                 .ring = ring_.bytes(),
                 .port = port_.number,
+                .ring_start = attach_at(ring_.bytes(), setup),
                 .reap_after_submit = setup.wanted.reap_after_submit,
                 .attention = setup.attention,
                 .who = setup.who},
                strategy_options(setup), setup.device, grants_, events_, engine_),
         waiter_(queue_, wait::policy(), {.budget = setup.wanted.pass_budget}) {
-    // What the frontend put before the channel was bound came without an event, and it may wait for one from us.
+    // What the frontend put before the channel was bound came without an event, and it may wait for
+    // one from us.
     events_.notify(port_.number);
   }
 
@@ -144,39 +150,47 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     queue_.stop();
     if (runner_) {
       runner_->kick();
+      return;
+    }
+    // The caller serves, and this is its thread: one pass notices, and what is in flight wakes the
+    // caller's loop later.
+    while (!waiter_.turn()) {
     }
   }
   [[nodiscard]] bool idle() const noexcept override { return queue_.idle(); }
-  [[nodiscard]] const recorder_type& recorder() const noexcept override { return queue_.recorder(); }
+  [[nodiscard]] const recorder_type& recorder() const noexcept override {
+    return queue_.recorder();
+  }
 
   [[nodiscard]] queue_statistics statistics() const override {
     const queue_counters& own = queue_.counters();
     const grant::counters& grants = queue_.grant_counters();
     const wait::ring_source_counters& events = queue_.event_counters();
-    queue_statistics out{.strategy = Strategy::name,
-                         .ring_slots = queue_.ring_size(),
-                         .requests = own.requests.get(),
-                         .refused = own.refused.get(),
-                         .failed = own.failed.get(),
-                         .reads = own.reads.get(),
-                         .writes = own.writes.get(),
-                         .flushes = own.flushes.get(),
-                         .discards = own.discards.get(),
-                         .bytes_read = own.bytes_read.get(),
-                         .bytes_written = own.bytes_written.get(),
-                         .passes = own.passes.get(),
-                         .publications = own.publications.get(),
-                         .notifications = own.notifications.get(),
-                         .grant_calls = grants.calls.get() + queue_.expansion_calls().get(),
-                         .grant_operations = grants.operations.get(),
-                         .grant_hits = grants.hits.get(),
-                         .grant_misses = grants.misses.get(),
-                         .grant_evictions = grants.evictions.get(),
-                         .grant_waits = grants.waits.get(),
-                         .events = events.events.get(),
-                         .spurious_events = events.spurious.get(),
-                         .unmasks = events.unmasks.get(),
-                         .sleeps = runner_ ? runner_->counters().sleeps.get() : waiter_.counters().sleeps.get()};
+    queue_statistics out{
+        .strategy = Strategy::name,
+        .ring_slots = queue_.ring_size(),
+        .requests = own.requests.get(),
+        .refused = own.refused.get(),
+        .failed = own.failed.get(),
+        .reads = own.reads.get(),
+        .writes = own.writes.get(),
+        .flushes = own.flushes.get(),
+        .discards = own.discards.get(),
+        .bytes_read = own.bytes_read.get(),
+        .bytes_written = own.bytes_written.get(),
+        .passes = own.passes.get(),
+        .publications = own.publications.get(),
+        .notifications = own.notifications.get(),
+        .grant_calls = grants.calls.get() + queue_.expansion_calls().get(),
+        .grant_operations = grants.operations.get(),
+        .grant_hits = grants.hits.get(),
+        .grant_misses = grants.misses.get(),
+        .grant_evictions = grants.evictions.get(),
+        .grant_waits = grants.waits.get(),
+        .events = events.events.get(),
+        .spurious_events = events.spurious.get(),
+        .unmasks = events.unmasks.get(),
+        .sleeps = runner_ ? runner_->counters().sleeps.get() : waiter_.counters().sleeps.get()};
     if constexpr (requires { engine_.counters(); }) {
       out.submit_calls = engine_.counters().submit_calls.get();
       out.reap_calls = engine_.counters().reap_calls.get();
@@ -198,16 +212,20 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   using event_handle = typename platform_type::event_handle;
   using setup_type = connection_setup<platform_type, image_type>;
 
-  // The ring stays mapped as long as the queue lives, and is unmapped with the count that it was mapped with.
+  // The ring stays mapped as long as the queue lives, and is unmapped with the count that it was
+  // mapped with.
   class ring_mapping {
    public:
     ring_mapping(grant_handle& grants, const setup_type& setup) : grants_(grants) {
-      const auto result = grants.map(setup.domain, setup.nodes.ring_references, platform::access::read_write);
+      const auto result =
+          grants.map(setup.domain, setup.nodes.ring_references, platform::access::read_write);
       if (!result.pages) {
         throw std::system_error(result.error, std::generic_category(),
-                                "mapping the ring of domain " + std::to_string(setup.domain) + ", " +
-                                    std::to_string(setup.nodes.ring_references.size()) + " pages from grant reference " +
-                                    std::to_string(setup.nodes.ring_references.front()) + " (" + setup.nodes.directory +
+                                "mapping the ring of domain " + std::to_string(setup.domain) +
+                                    ", " + std::to_string(setup.nodes.ring_references.size()) +
+                                    " pages from grant reference " +
+                                    std::to_string(setup.nodes.ring_references.front()) + " (" +
+                                    setup.nodes.directory +
                                     "); the frontend has to grant them for writing");
       }
       pages_ = result.pages;
@@ -233,8 +251,8 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     platform::port number;
   };
 
-  // The engine uses buffers and transfers of the queue until the last completion, so the queue stays until then. A queue that
-  // was disconnected in good order has nothing left.
+  // The engine uses buffers and transfers of the queue until the last completion, so the queue
+  // stays until then. A queue that was disconnected in good order has nothing left.
   void drain() noexcept {
     queue_.stop();
     while (!queue_.idle()) {
@@ -250,13 +268,29 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     }
   }
 
+  // Where the last connection ended: everything it took was answered before it ended. A fresh ring
+  // starts at 0. A frontend may keep its ring over a reconnect, and what stands in answered slots
+  // must not run again.
+  static std::uint32_t attach_at(std::span<std::byte> ring, const setup_type& setup) {
+    const auto at = queue_type::ring_type::read_published(ring);
+    if (!at) {
+      throw configuration_error(
+          "the ring of domain " + std::to_string(setup.domain) + " (" + setup.nodes.directory +
+          "): " + std::string(to_string(protocol_error::attach_indices_inconsistent)) +
+          "; initialise it, or keep it as the last connection left it");
+    }
+    return at->rsp_prod;
+  }
+
   static std::uint32_t largest_request(const setup_type& setup) {
-    return std::max<std::uint32_t>(setup.device.max_indirect_segments, protocol::blkif::max_direct_segments);
+    return std::max<std::uint32_t>(setup.device.max_indirect_segments,
+                                   protocol::blkif::max_direct_segments);
   }
   std::size_t mapped_pages(const setup_type& setup) const {
     return setup.wanted.mapped_pages != 0
                ? setup.wanted.mapped_pages
-               : std::max<std::size_t>(slots_ * protocol::blkif::max_direct_segments, largest_request(setup));
+               : std::max<std::size_t>(slots_ * protocol::blkif::max_direct_segments,
+                                       largest_request(setup));
   }
   // Besides the strategy's pages, the ring, and a page of segments where those cannot be copied.
   std::size_t quota(const setup_type& setup) const {
@@ -278,7 +312,8 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   ring_mapping ring_;
   event_handle events_;
   bound_port port_;
-  mutable typename Config::engine::context engine_;  // mutable: reading an engine's counters need not be const
+  mutable typename Config::engine::context
+      engine_;  // mutable: reading an engine's counters need not be const
   queue_type queue_;
   wait::waiter<queue_type> waiter_;
   std::optional<wait::runner<queue_type>> runner_;

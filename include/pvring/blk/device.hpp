@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A block device as its users name and configure it, and what its queues share: constants after connect, and one atomic
-// for the size that a live resize changes.
+// A block device as its users name and configure it, and what its queues share: constants after
+// connect, and one atomic for the size that a live resize changes.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace pvring::blk {
 
-/// The number of the virtual disk xvd<letter>, as it stands in store paths (major 202, 16 minors per disk).
-/// \pre 'a' <= letter <= 'p'
+/// The number of the virtual disk xvd<letter>, as it stands in store paths (major 202, 16 minors
+/// per disk). \pre 'a' <= letter <= 'p'
 [[nodiscard]] constexpr std::uint32_t xvd(char letter) noexcept {
   constexpr std::uint32_t major = 202;
   return major << 8U | static_cast<std::uint32_t>(letter - 'a') << 4U;
@@ -47,20 +47,24 @@ struct options {
   bool removable = false;
   bool discard = true;   ///< where the image can
   bool barrier = false;  ///< write barriers besides flushes: one queue
-  /// The only grant strategy to use, by its name; empty for the first of the composition that can run.
+  /// The only grant strategy to use, by its name; empty for the first of the composition that can
+  /// run.
   std::string strategy{};
   /// Use granted pages as I/O buffers even where the image may touch them after completion or exit.
   bool allow_unsafe_mapping = false;
-  std::size_t buffer_bytes = 0;               ///< bounce buffers of a queue; 0: enough for a ring of direct requests
-  std::size_t mapped_pages = 0;               ///< mapped by a queue at a time; 0: enough for the same
-  std::uint32_t idle_milliseconds = 60'000;   ///< after which unused persistent mappings are given up; 0: never
-  std::size_t pass_budget = 256;              ///< requests per pass
+  std::size_t buffer_bytes =
+      0;  ///< bounce buffers of a queue; 0: enough for a ring of direct requests
+  std::size_t mapped_pages = 0;  ///< mapped by a queue at a time; 0: enough for the same
+  std::uint32_t idle_milliseconds =
+      60'000;                     ///< after which unused persistent mappings are given up; 0: never
+  std::size_t pass_budget = 256;  ///< requests per pass
   aio::reap_mode reap = aio::reap_mode::user_space;
-  /// Look for completions right after submitting; what is in the page cache is complete by then. Off only to compare.
+  /// Look for completions right after submitting; what is in the page cache is complete by then.
+  /// Off only to compare.
   bool reap_after_submit = true;
   blk::threads threads = blk::threads::own;
-  wait::policy wait{};       ///< of the queues' own threads
-  std::vector<int> cpus{};   ///< to pin queue i to cpus[i % size]; empty: not pinned
+  wait::policy wait{};      ///< of the queues' own threads
+  std::vector<int> cpus{};  ///< to pin queue i to cpus[i % size]; empty: not pinned
 };
 
 /// What was agreed and what is exported; the same for all queues.
@@ -72,6 +76,14 @@ struct shared_state {
   bool read_only = false;
   bool flush = false;
   bool barrier = false;
+  /// Set for good when a flush has failed: what was acknowledged may be gone. Linux reports a
+  /// failed flush to nobody and flushes no more; a failed write it passes on, so from here on
+  /// writes are refused. Queues set it.
+  mutable std::atomic<bool> flush_failed{false};
+
+  [[nodiscard]] bool takes_writes() const noexcept {
+    return !read_only && !flush_failed.load(std::memory_order_relaxed);
+  }
 };
 
 }  // namespace pvring::blk

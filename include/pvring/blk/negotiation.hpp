@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block device's nodes in the store: what is offered, what the frontend answers, what is exported. Functions from and
-// to values; the handshake calls them at the right moment.
+// The block device's nodes in the store: what is offered, what the frontend answers, what is
+// exported. Functions from and to values; the handshake calls them at the right moment.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,15 @@ struct agreement {
 /// \throws configuration_error naming the option, its value and what would do
 inline void validate(const options& wanted) {
   const auto refuse = [](std::string_view option, std::uint64_t value, std::string_view remedy) {
-    throw configuration_error("option " + std::string(option) + " is " + std::to_string(value) + ": " +
-                              std::string(remedy));
+    throw configuration_error("option " + std::string(option) + " is " + std::to_string(value) +
+                              ": " + std::string(remedy));
   };
   if (wanted.max_queues == 0 || wanted.max_queues > 256) {
     refuse("max_queues", wanted.max_queues, "use 1 to 256");
   }
   if (wanted.barrier && wanted.max_queues != 1) {
-    refuse("max_queues", wanted.max_queues, "a write barrier orders its own ring, so with barrier it has to be 1");
+    refuse("max_queues", wanted.max_queues,
+           "a write barrier orders its own ring, so with barrier it has to be 1");
   }
   if (wanted.max_ring_page_order > 4) {
     refuse("max_ring_page_order", wanted.max_ring_page_order, "use 0 to 4, for 1 to 16 pages");
@@ -49,10 +50,12 @@ inline void validate(const options& wanted) {
   if (wanted.pass_budget == 0) {
     refuse("pass_budget", 0, "a pass has to take at least one request");
   }
-  const std::uint64_t largest = std::max<std::uint64_t>(wanted.max_indirect_segments, protocol::blkif::max_direct_segments);
+  const std::uint64_t largest =
+      std::max<std::uint64_t>(wanted.max_indirect_segments, protocol::blkif::max_direct_segments);
   if (wanted.buffer_bytes != 0 && wanted.buffer_bytes < largest * 4096) {
-    refuse("buffer_bytes", wanted.buffer_bytes,
-           "the largest request that is offered needs " + std::to_string(largest * 4096) + " bytes");
+    refuse(
+        "buffer_bytes", wanted.buffer_bytes,
+        "the largest request that is offered needs " + std::to_string(largest * 4096) + " bytes");
   }
   if (wanted.mapped_pages != 0 && wanted.mapped_pages < largest) {
     refuse("mapped_pages", wanted.mapped_pages,
@@ -92,10 +95,11 @@ void write_offer(Access& access, std::string_view backend, const options& wanted
   }
 }
 
-/// Before Connected: what the device can do and how large it is. All numbers of sectors are in units of 512 bytes.
+/// Before Connected: what the device can do and how large it is. All numbers of sectors are in
+/// units of 512 bytes.
 template <platform::node_access Access>
-void write_export(Access& access, std::string_view backend, const options& wanted, const shared_state& device,
-                  std::uint32_t physical_block_size, bool persistent) {
+void write_export(Access& access, std::string_view backend, const options& wanted,
+                  const shared_state& device, std::uint32_t physical_block_size, bool persistent) {
   const auto write = [&](std::string_view name, std::uint64_t value) {
     xenbus::write_if_changed(access, xenbus::join(backend, name), std::to_string(value));
   };
@@ -116,8 +120,8 @@ void write_export(Access& access, std::string_view backend, const options& wante
                     (device.read_only ? info::read_only : 0U));
 }
 
-/// Reads what the frontend wrote before Initialised; nothing is remembered from an earlier connection.
-/// \throws node_error for the first node that is wrong
+/// Reads what the frontend wrote before Initialised; nothing is remembered from an earlier
+/// connection. \throws node_error for the first node that is wrong
 template <platform::node_access Access>
 [[nodiscard]] agreement read_agreement(Access& access, std::string_view frontend, domain_id domain,
                                        const options& offered) {
@@ -133,9 +137,11 @@ template <platform::node_access Access>
   } else {
     throw node_error(node, *protocol, domain, "use x86_32-abi, x86_64-abi or arm-abi");
   }
-  out.persistent = xenbus::read_unsigned_or<std::uint32_t>(access, xenbus::join(frontend, "feature-persistent"),
-                                                           domain, 0, {0, 1}) == 1;
-  out.queues = xenbus::read_queues(access, frontend, domain, {offered.max_queues, offered.max_ring_page_order});
+  out.persistent =
+      xenbus::read_unsigned_or<std::uint32_t>(access, xenbus::join(frontend, "feature-persistent"),
+                                              domain, 0, {0, 1}) == 1;
+  out.queues = xenbus::read_queues(access, frontend, domain,
+                                   {offered.max_queues, offered.max_ring_page_order});
   return out;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One queue of a block device: a ring, a grant strategy, an engine context, and the pass that moves requests through
-// them. This file is the data path; everything it calls is inlined into one loop per stage.
+// One queue of a block device: a ring, a grant strategy, an engine context, and the pass that moves
+// requests through them. This file is the data path; everything it calls is inlined into one loop
+// per stage.
 #pragma once
 
 #include <algorithm>
@@ -32,9 +33,9 @@ namespace pvring::blk {
 
 /// Counted by a queue; any thread may read.
 struct queue_counters {
-  counter requests;       ///< taken from the ring
-  counter refused;        ///< answered without I/O, as an error or as not supported
-  counter failed;         ///< whose grants or I/O failed
+  counter requests;  ///< taken from the ring
+  counter refused;   ///< answered without I/O, as an error or as not supported
+  counter failed;    ///< whose grants or I/O failed
   counter reads;
   counter writes;
   counter flushes;
@@ -54,17 +55,20 @@ struct queue_setup {
   platform::port port = 0;    ///< bound on the event handle
   std::uint32_t ring_start = 0;
   std::size_t pass_budget = 256;
-  bool reap_after_submit = true;  ///< else before taking: completions of this pass's submission wait for the next
-  /// Called by the queue's thread, once each, when the frontend broke the protocol and when a stopped queue has become idle.
+  bool reap_after_submit =
+      true;  ///< else before taking: completions of this pass's submission wait for the next
+  /// Called by the queue's thread, once each, when the frontend broke the protocol and when a
+  /// stopped queue has become idle.
   void (*attention)(void* who, protocol_error why) noexcept = nullptr;
   void* who = nullptr;
 };
 
-/// One thread serves a queue: it calls service() and the sources. stop(), idle() and the counters are for any thread.
+/// One thread serves a queue: it calls service() and the sources. stop(), idle() and the counters
+/// are for any thread.
 ///
-/// A request is in one place at a time: in `waiting_` once taken and validated, in the engine, or with the strategy between two
-/// calls of a pass. Waiting requests start in ring order; while any waits for room, no more are taken. Nothing here allocates
-/// after construction, throws, or blocks.
+/// A request is in one place at a time: in `waiting_` once taken and validated, in the engine, or
+/// with the strategy between two calls of a pass. Waiting requests start in ring order; while any
+/// waits for room, no more are taken. Nothing here allocates after construction, throws, or blocks.
 template <protocol::blkif::abi Abi, platform::grant_mapper Mapper, platform::event_channel Events,
           class Strategy, aio::engine_context Engine, observe::recorder Recorder>
   requires grant::strategy<Strategy, Mapper>
@@ -75,8 +79,8 @@ class queue {
   using strategy_type = typename Strategy::template bind<Mapper>;
 
   /// `device`, `mapper`, `events` and `engine` outlive the queue.
-  queue(const queue_setup& setup, const grant::strategy_options& grants, const shared_state& device, Mapper& mapper,
-        Events& events, Engine& engine)
+  queue(const queue_setup& setup, const grant::strategy_options& grants, const shared_state& device,
+        Mapper& mapper, Events& events, Engine& engine)
       : setup_(setup),
         device_(device),
         ring_(setup.ring, setup.ring_start),
@@ -94,7 +98,8 @@ class queue {
       slots_[i].io.owner = &slots_[i];
       free_.push_back(&slots_[i]);
     }
-    trim();  // tells the strategy the time: else what is used before the first trim would look as old as the clock
+    trim();  // tells the strategy the time: else what is used before the first trim would look as
+             // old as the clock
   }
   queue(const queue&) = delete;
   queue& operator=(const queue&) = delete;
@@ -102,14 +107,18 @@ class queue {
   /// One pass; see wait::served. Takes at most `budget` requests.
   std::size_t service(std::size_t budget) noexcept {
     const std::size_t answered_before = answered_;
-    std::size_t reaped = setup_.reap_after_submit ? 0 : reap();
+    std::size_t reaped = 0;
+    if (!setup_.reap_after_submit) {
+      reaped = reap();
+      finish_releases();  // before anything is acquired: the copies of the two go different ways
+    }
     const std::size_t taken = take(budget);
     expand();
     start();
     if (setup_.reap_after_submit) {
       reaped = reap();
     }
-    strategy_.finish_releases([this](const grant::released& proof) { settle(proof); });
+    finish_releases();
     publish();
     const std::size_t answered = answered_ - answered_before;
     const std::size_t work = taken + reaped + answered;
@@ -143,15 +152,21 @@ class queue {
   [[nodiscard]] bool idle() const noexcept { return idle_.load(std::memory_order_acquire); }
 
   /// What the frontend did, once it broke the protocol.
-  [[nodiscard]] protocol_error broken() const noexcept { return broken_.load(std::memory_order_acquire); }
+  [[nodiscard]] protocol_error broken() const noexcept {
+    return broken_.load(std::memory_order_acquire);
+  }
 
   /// Unmaps everything that the strategy keeps. \pre idle(), and nobody serves the queue
   void clear() noexcept { strategy_.clear(); }
 
   [[nodiscard]] const queue_counters& counters() const noexcept { return counters_; }
-  [[nodiscard]] const grant::counters& grant_counters() const noexcept { return strategy_.counters(); }
+  [[nodiscard]] const grant::counters& grant_counters() const noexcept {
+    return strategy_.counters();
+  }
   [[nodiscard]] const counter& expansion_calls() const noexcept { return indirect_.calls(); }
-  [[nodiscard]] const wait::ring_source_counters& event_counters() const noexcept { return source_.counters(); }
+  [[nodiscard]] const wait::ring_source_counters& event_counters() const noexcept {
+    return source_.counters();
+  }
   [[nodiscard]] const Recorder& recorder() const noexcept { return recorder_; }
   [[nodiscard]] std::size_t ring_size() const noexcept { return ring_.size(); }
   [[nodiscard]] std::uint32_t leases() noexcept { return strategy_.leases(); }
@@ -161,18 +176,21 @@ class queue {
   struct owned_transfer : aio::transfer {
     slot* owner = nullptr;
   };
-  // A request from being taken to being answered; one per ring slot, so there is always one to be had.
+  // A request from being taken to being answered; one per ring slot, so there is always one to be
+  // had.
   struct slot : grant::lease<wire_protocol> {
     ring::obligation<wire_protocol> duty;  // until a lease takes it over
     blk::plan plan;
     bool leased = false;
     bool expanded = true;
+    bool submitted = false;
     std::uint8_t step = 0;
     int result = 0;
     std::uint64_t bytes = 0;
     std::uint32_t table = 0;
     owned_transfer io;
-    boost::intrusive::slist_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> fifo_hook;
+    boost::intrusive::slist_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>>
+        fifo_hook;
     grant::piece own_pieces[wire::max_direct_segments];
     iovec own_buffers[wire::max_direct_segments];
     std::uint32_t indirect_grefs[wire::max_indirect_pages];
@@ -191,13 +209,15 @@ class queue {
     return waiting_.empty() && !stopping_.load(std::memory_order_acquire);
   }
 
-  // ---- take -----------------------------------------------------------------------------------------------------------
+  // ---- take
+  // -----------------------------------------------------------------------------------------------------------
   std::size_t take(std::size_t budget) noexcept {
     if (!can_take()) {
       return 0;
     }
     const std::size_t taken =
-        ring_.take(std::min(budget, free_.size()), [this](ring::taken<wire_protocol>& request) { admit(request); });
+        ring_.take(std::min(budget, free_.size()),
+                   [this](ring::taken<wire_protocol>& request) { admit(request); });
     counters_.requests.add(taken);
     return taken;
   }
@@ -210,17 +230,20 @@ class queue {
     recorder_.stage(number_of(s), observe::stage::seen);
     s.plan = examine(fetched_, device_);
     s.leased = false;
+    s.submitted = false;
     s.step = 0;
     s.result = 0;
     if (s.plan.what == plan::kind::transfer) {
       if (s.plan.indirect) {
-        std::copy_n(fetched_.indirect_grefs, wire_protocol::pages_for(s.plan.segments), s.indirect_grefs);
+        std::copy_n(fetched_.indirect_grefs, wire_protocol::pages_for(s.plan.segments),
+                    s.indirect_grefs);
         s.expanded = false;
         unexpanded_ = true;
       } else {
         s.pieces = {s.own_pieces, s.plan.segments};
         s.storage = {s.own_buffers, s.plan.segments};
-        if (!lay_out({fetched_.direct, s.plan.segments}, s.plan.sector, device_, s.pieces, s.bytes)) {
+        if (!lay_out({fetched_.direct, s.plan.segments}, s.plan.sector, device_, s.pieces,
+                     s.bytes)) {
           s.plan = refusal(wire::status::error);
         }
       }
@@ -236,8 +259,10 @@ class queue {
     waiting_.push_back(s);
   }
 
-  // ---- expand ---------------------------------------------------------------------------------------------------------
-  // Reads the segments of all indirect requests that wait, in as few copy calls as the scratch pages allow: one, as a rule.
+  // ---- expand
+  // ---------------------------------------------------------------------------------------------------------
+  // Reads the segments of all indirect requests that wait, in as few copy calls as the scratch
+  // pages allow: one, as a rule.
   void expand() noexcept {
     if (!unexpanded_) {
       return;
@@ -255,7 +280,8 @@ class queue {
       s.table = *table;
       s.pieces = tables_.pieces(*table, s.plan.segments);
       s.storage = tables_.buffers(*table, s.plan.segments);
-      const std::span<const std::uint32_t> grefs{s.indirect_grefs, wire_protocol::pages_for(s.plan.segments)};
+      const std::span<const std::uint32_t> grefs{s.indirect_grefs,
+                                                 wire_protocol::pages_for(s.plan.segments)};
       if (!indirect_.add(&s, grefs, s.plan.segments)) {
         run_expansion();
         (void)indirect_.add(&s, grefs, s.plan.segments);
@@ -268,15 +294,18 @@ class queue {
   void run_expansion() noexcept {
     indirect_.run([this](void* owner, std::span<const wire::segment> segments) {
       slot& s = *static_cast<slot*>(owner);
-      if (segments.size() != s.plan.segments || !lay_out(segments, s.plan.sector, device_, s.pieces, s.bytes)) {
-        // It keeps its place, so that a barrier behind it still waits for what came before; start() answers it.
+      if (segments.size() != s.plan.segments ||
+          !lay_out(segments, s.plan.sector, device_, s.pieces, s.bytes)) {
+        // It keeps its place, so that a barrier behind it still waits for what came before; start()
+        // answers it.
         s.plan.what = plan::kind::refuse;
         s.plan.status = wire::status::error;
       }
     });
   }
 
-  // ---- acquire and submit ---------------------------------------------------------------------------------------------
+  // ---- acquire and submit
+  // ---------------------------------------------------------------------------------------------
   void start() noexcept {
     const std::size_t room = engine_.capacity() - engine_.in_flight();
     std::size_t claimed = 0;
@@ -298,16 +327,20 @@ class queue {
       waiting_.pop_front();
       ++started_;
       ++claimed;
-      barrier_running_ = s.plan.barrier;
+      // Nothing ran when a barrier started, so with nothing running now it has failed already, and
+      // was answered.
+      barrier_running_ = s.plan.barrier && started_ != 0;
       if (!s.leased) {
         enqueue(s);
       }
     }
-    strategy_.finish_acquires([this](grant::lease_state& lease) { acquired(static_cast<slot&>(lease)); });
+    strategy_.finish_acquires(
+        [this](grant::lease_state& lease) { acquired(static_cast<slot&>(lease)); });
     submit();
   }
 
-  // False when there is no room. The lease swallows the duty to answer; the proof of release brings it back.
+  // False when there is no room. The lease swallows the duty to answer; the proof of release brings
+  // it back.
   bool acquire(slot& s) noexcept {
     s.direction = s.plan.write ? platform::direction::from_peer : platform::direction::to_peer;
     s.buffers = 0;
@@ -338,6 +371,7 @@ class queue {
   // Prepares the next step of a request, and puts it into the batch.
   void enqueue(slot& s) noexcept {
     prepare(s);
+    s.submitted = true;
     batch_.push_back(&s.io);
   }
 
@@ -355,7 +389,8 @@ class queue {
       }
       s.io.kind = aio::operation::flush;
     } else {
-      s.io.kind = s.plan.what == plan::kind::flush ? aio::operation::flush : aio::operation::discard;
+      s.io.kind =
+          s.plan.what == plan::kind::flush ? aio::operation::flush : aio::operation::discard;
     }
     s.io.offset = s.plan.what == plan::kind::discard ? s.plan.sector * wire::sector_bytes : 0;
     s.io.length = s.plan.what == plan::kind::discard ? s.plan.sectors * wire::sector_bytes : 0;
@@ -377,14 +412,16 @@ class queue {
     }
     if constexpr (Recorder::active) {
       for (aio::transfer* t : batch_) {
-        recorder_.stage(number_of(*static_cast<owned_transfer*>(t)->owner), observe::stage::submitted);
+        recorder_.stage(number_of(*static_cast<owned_transfer*>(t)->owner),
+                        observe::stage::submitted);
       }
     }
     engine_.submit(batch_);
     batch_.clear();
   }
 
-  // ---- reap and release -----------------------------------------------------------------------------------------------
+  // ---- reap and release
+  // -----------------------------------------------------------------------------------------------
   std::size_t reap() noexcept {
     const std::size_t reaped = engine_.reap([this](aio::transfer& t, int error) noexcept {
       slot& s = *static_cast<owned_transfer&>(t).owner;
@@ -399,8 +436,15 @@ class queue {
     return reaped;
   }
 
+  void finish_releases() noexcept {
+    strategy_.finish_releases([this](const grant::released& proof) { settle(proof); });
+  }
+
   void complete(slot& s, int error) noexcept {
     s.result = error;
+    if (error != 0 && s.submitted && s.io.kind == aio::operation::flush) [[unlikely]] {
+      device_.flush_failed.store(true, std::memory_order_relaxed);
+    }
     if (s.leased) {
       strategy_.release(s, error == 0, [this](const grant::released& proof) { settle(proof); });
       return;
@@ -418,12 +462,14 @@ class queue {
     if (error == 0) {
       return wire::status::okay;
     }
-    // Only for discard: said of a flush it would make the frontend give up flushing, and nobody would hear of it.
+    // Only for discard: said of a flush it would make the frontend give up flushing, and nobody
+    // would hear of it.
     return s.plan.what == plan::kind::discard && error == -EOPNOTSUPP ? wire::status::not_supported
                                                                       : wire::status::error;
   }
 
-  // ---- respond --------------------------------------------------------------------------------------------------------
+  // ---- respond
+  // --------------------------------------------------------------------------------------------------------
   void finish(slot& s, int error, ring::answer<wire_protocol>&& response) noexcept {
     --started_;
     if (s.plan.barrier) {
@@ -476,7 +522,8 @@ class queue {
     }
   }
 
-  // ---- around the pass ------------------------------------------------------------------------------------------------
+  // ---- around the pass
+  // ------------------------------------------------------------------------------------------------
   void trim() noexcept {
     passes_since_trim_ = 0;
     using milliseconds = std::chrono::milliseconds;
@@ -484,8 +531,8 @@ class queue {
       return;  // nothing of it can idle, so the clock is not asked
     }
     const auto now = std::chrono::steady_clock::now();
-    const auto at =
-        strategy_.trim(static_cast<std::uint64_t>(std::chrono::floor<milliseconds>(now.time_since_epoch()).count()));
+    const auto at = strategy_.trim(static_cast<std::uint64_t>(
+        std::chrono::floor<milliseconds>(now.time_since_epoch()).count()));
     trim_at_.reset();
     if (at != 0) {
       trim_at_ = wait::time_point(milliseconds(static_cast<std::int64_t>(at)));
@@ -500,14 +547,14 @@ class queue {
 
   // Shows the other threads what became of the queue.
   void tell() noexcept {
-    if (ring_.broken() != protocol_error::none && broken_.load(std::memory_order_relaxed) == protocol_error::none)
-        [[unlikely]] {
+    if (ring_.broken() != protocol_error::none &&
+        broken_.load(std::memory_order_relaxed) == protocol_error::none) [[unlikely]] {
       broken_.store(ring_.broken(), std::memory_order_release);
       stopping_.store(true, std::memory_order_release);
       attract(ring_.broken());
     }
-    if (stopping_.load(std::memory_order_acquire) && !idle_.load(std::memory_order_relaxed) && started_ == 0 &&
-        waiting_.empty()) [[unlikely]] {
+    if (stopping_.load(std::memory_order_acquire) && !idle_.load(std::memory_order_relaxed) &&
+        started_ == 0 && waiting_.empty()) [[unlikely]] {
       idle_.store(true, std::memory_order_release);
       attract(protocol_error::none);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Validation of block requests: from a private, unchecked copy to something that can be done, or to a refusal. Pure
-// functions; everything that a peer can get wrong in a request is decided here.
+// Validation of block requests: from a private, unchecked copy to something that can be done, or to
+// a refusal. Pure functions; everything that a peer can get wrong in a request is decided here.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,9 @@ struct plan {
   bool write = false;
   bool flush_before = false;
   bool flush_after = false;
-  bool barrier = false;       ///< starts when everything before it is done, and nothing after it starts before it is done
-  bool indirect = false;      ///< segments are in pages of their own
+  bool barrier = false;   ///< starts when everything before it is done, and nothing after it starts
+                          ///< before it is done
+  bool indirect = false;  ///< segments are in pages of their own
   std::uint16_t segments = 0;
   std::uint64_t sector = 0;   ///< of 512 bytes
   std::uint64_t sectors = 0;  ///< discard
@@ -40,7 +41,8 @@ struct plan {
 [[nodiscard]] constexpr plan refusal(wire::status status) noexcept { return {.status = status}; }
 
 /// Whether [start, start + count) lies on the device; neither sum nor difference can wrap.
-[[nodiscard]] constexpr bool on_device(std::uint64_t start, std::uint64_t count, std::uint64_t sectors) noexcept {
+[[nodiscard]] constexpr bool on_device(std::uint64_t start, std::uint64_t count,
+                                       std::uint64_t sectors) noexcept {
   return count <= sectors && start <= sectors - count;
 }
 
@@ -54,7 +56,7 @@ struct plan {
     case operation::write: {
       const auto count = from.nr_segments.within(1, wire::max_direct_segments);
       out.write = from.operation == operation::write;
-      if (!count || (out.write && device.read_only)) {
+      if (!count || (out.write && !device.takes_writes())) {
         return refusal(wire::status::error);
       }
       out.segments = *count;
@@ -68,7 +70,7 @@ struct plan {
         return refusal(wire::status::not_supported);
       }
       const auto count = from.nr_segments.at_most(wire::max_direct_segments);
-      if (!count || (*count != 0 && device.read_only)) {
+      if (!count || (*count != 0 && !device.takes_writes())) {
         return refusal(wire::status::error);
       }
       out.barrier = barrier;
@@ -77,7 +79,8 @@ struct plan {
         out.what = plan::kind::flush;
         return out;
       }
-      // Earlier writes first, then the data. A barrier's own data is durable as well when it is answered.
+      // Earlier writes first, then the data. A barrier's own data is durable as well when it is
+      // answered.
       out.what = plan::kind::transfer;
       out.write = true;
       out.flush_before = device.flush;
@@ -89,7 +92,8 @@ struct plan {
         return refusal(wire::status::not_supported);
       }
       const std::uint64_t count = from.nr_sectors.echo();
-      if (device.read_only || !on_device(out.sector, count, device.sectors.load(std::memory_order_relaxed))) {
+      if (device.read_only ||
+          !on_device(out.sector, count, device.sectors.load(std::memory_order_relaxed))) {
         return refusal(wire::status::error);
       }
       // A discard is a hint: what does not fill a granule is left alone, never an error.
@@ -108,7 +112,8 @@ struct plan {
       const auto most = static_cast<std::uint16_t>(device.max_indirect_segments);
       const auto count = from.nr_segments.within(1, most);
       out.write = from.indirect_operation == operation::write;
-      if (!count || (!out.write && from.indirect_operation != operation::read) || (out.write && device.read_only)) {
+      if (!count || (!out.write && from.indirect_operation != operation::read) ||
+          (out.write && !device.takes_writes())) {
         return refusal(wire::status::error);
       }
       out.indirect = true;
@@ -121,8 +126,8 @@ struct plan {
   }
 }
 
-/// Turns segments into pieces of pages and checks the whole transfer's place on the device. Sets `bytes`; false where
-/// anything is wrong. \param segments a private copy
+/// Turns segments into pieces of pages and checks the whole transfer's place on the device. Sets
+/// `bytes`; false where anything is wrong. \param segments a private copy
 [[nodiscard]] inline bool lay_out(std::span<const wire::segment> segments, std::uint64_t sector,
                                   const shared_state& device, std::span<grant::piece> pieces,
                                   std::uint64_t& bytes) noexcept {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Grant copy, batched across requests: one call per pass brings in what all writes carry, one call takes out what all reads
-// have read. Bytes are private while the engine has them.
+// Grant copy, batched across requests: one call per pass brings in what all writes carry, one call
+// takes out what all reads have read. Bytes are private while the engine has them.
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +21,18 @@ struct batched_copy {
   static constexpr std::string_view name = "batched_copy";
   static constexpr bool needs_frontend = false;
 
-  [[nodiscard]] static constexpr bool usable(const circumstances& known) noexcept { return known.has_copy; }
+  [[nodiscard]] static constexpr bool usable(const circumstances& known) noexcept {
+    return known.has_copy;
+  }
 
   template <platform::grant_mapper Mapper>
   class bind;
 };
 
-/// Buffers are page-congruent where the engine can scatter: every piece lies at its own offset in a page of its own, so that
-/// no operation crosses a local page, and pieces that fill their pages still merge into one buffer. Where it cannot, a request is packed
-/// into one run, and operations are split at page ends.
+/// Buffers are page-congruent where the engine can scatter: every piece lies at its own offset in a
+/// page of its own, so that no operation crosses a local page, and pieces that fill their pages
+/// still merge into one buffer. Where it cannot, a request is packed into one run, and operations
+/// are split at page ends.
 template <platform::grant_mapper Mapper>
 class batched_copy::bind : public detail::strategy_base {
  public:
@@ -62,6 +66,8 @@ class batched_copy::bind : public detail::strategy_base {
 
   template <class F>
   void finish_acquires(F&& each) noexcept {
+    assert((queued_.empty() || queued_.front().direction == platform::direction::from_peer) &&
+           "releases end before acquires begin");
     run(platform::direction::from_peer);
     drain(each);
   }
@@ -93,13 +99,16 @@ class batched_copy::bind : public detail::strategy_base {
   [[nodiscard]] std::uint32_t leases() const noexcept { return leases_; }
 
  private:
-  // Two calls of a platform that carries 1024 pieces, at most; a queue of 32 single pages never gets there.
+  // Two calls of a platform that carries 1024 pieces, at most; a queue of 32 single pages never
+  // gets there.
   static constexpr std::size_t least_operations = 512;
 
   static std::uint32_t pages_for(const strategy_options& options) noexcept {
     const std::size_t least = std::size_t{options.max_pieces} + 1;
-    const std::size_t asked = options.budget_bytes != 0 ? options.budget_bytes / platform::page_size
-                                                        : std::max<std::size_t>(std::size_t{options.max_leases} * 11, 512);
+    const std::size_t asked =
+        options.budget_bytes != 0
+            ? options.budget_bytes / platform::page_size
+            : std::max<std::size_t>(std::size_t{options.max_leases} * 11, 512);
     return static_cast<std::uint32_t>(std::max(asked, least));
   }
 
@@ -108,7 +117,8 @@ class batched_copy::bind : public detail::strategy_base {
     if (count > arena_.runs().free_units()) {
       return false;
     }
-    // One run where there is one; else what there is, in halves: enough units are free, so this ends.
+    // One run where there is one; else what there is, in halves: enough units are free, so this
+    // ends.
     std::uint32_t placed = 0;
     std::uint32_t want = count;
     while (placed < count) {
@@ -133,7 +143,8 @@ class batched_copy::bind : public detail::strategy_base {
     for (const piece& part : lease.pieces) {
       bytes += part.length;
     }
-    const auto pages = static_cast<std::uint32_t>((bytes + platform::page_size - 1) / platform::page_size);
+    const auto pages =
+        static_cast<std::uint32_t>((bytes + platform::page_size - 1) / platform::page_size);
     const auto first = arena_.runs().take(pages);
     if (!first) {
       return false;
@@ -160,8 +171,8 @@ class batched_copy::bind : public detail::strategy_base {
     --leases_;
   }
 
-  // Adds the operations of one request; runs those collected before where there is no room for all of them, so that a
-  // request's operations are always in one call.
+  // Adds the operations of one request; runs those collected before where there is no room for all
+  // of them, so that a request's operations are always in one call.
   void add(lease_state& lease, platform::direction way) noexcept {
     if (operations_.size() + lease.pieces.size() * (scatter_ ? 1 : 2) > limit_) {
       run(way);
@@ -184,8 +195,11 @@ class batched_copy::bind : public detail::strategy_base {
       std::uint16_t offset = part.offset;
       for (std::uint16_t left = part.length; left != 0;) {
         const auto length = static_cast<std::uint16_t>(std::min<std::size_t>(left, room));
-        operations_.push_back(
-            {.local = local, .reference = part.reference, .offset = offset, .length = length, .owner = owner});
+        operations_.push_back({.local = local,
+                               .reference = part.reference,
+                               .offset = offset,
+                               .length = length,
+                               .owner = owner});
         local += length;
         offset = static_cast<std::uint16_t>(offset + length);
         left = static_cast<std::uint16_t>(left - length);
@@ -199,7 +213,8 @@ class batched_copy::bind : public detail::strategy_base {
       return;
     }
     if (call(way, operations_) != 0 && batch_.size() > 1) {
-      // Nothing is known to be copied. Copies are idempotent, so each request has a call of its own, and only the culprit's fails.
+      // Nothing is known to be copied. Copies are idempotent, so each request has a call of its
+      // own, and only the culprit's fails.
       counters_.failures.add();
       for (std::size_t start = 0; start < operations_.size();) {
         std::size_t end = start + 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which strategy runs is decided at connect: what the platform can do is probed, feature-persistent is advertised only where
-// it would be used, the frontend's answer is read, and the first strategy that can run is taken.
+// Which strategy runs is decided at connect: what the platform can do is probed, feature-persistent
+// is advertised only where it would be used, the frontend's answer is read, and the first strategy
+// that can run is taken.
 #pragma once
 
 #include <string>
@@ -53,8 +54,9 @@ template <class Grants>
   return all;
 }
 
-/// Whether to advertise feature-persistent: only where a strategy that wants it comes before any that can run without.
-/// A frontend that hears of it copies everything into pages that it keeps granted, which is wasted on a backend that copies.
+/// Whether to advertise feature-persistent: only where a strategy that wants it comes before any
+/// that can run without. A frontend that hears of it copies everything into pages that it keeps
+/// granted, which is wasted on a backend that copies.
 template <class Grants>
 [[nodiscard]] bool wants_persistent(circumstances known, strategy_name only = {}) {
   bool wanted = false;
@@ -86,11 +88,14 @@ template <class Grants, class Use>
 }
 
 /// Why the choice fell as it did, for the log.
-[[nodiscard]] inline std::string explain(strategy_name chosen, const circumstances& known, bool advertised) {
-  return "grant strategy " + std::string(chosen) + ": the platform " + (known.has_copy ? "copies" : "does not copy") +
-         ", feature-persistent was " + (advertised ? "" : "not ") + "advertised and the frontend " +
-         (known.frontend_persistent ? "uses it" : "does not use it") + ", mapped pages as I/O buffers are " +
-         (known.mapping_safe ? "safe" : "not safe") + " with this image";
+[[nodiscard]] inline std::string explain(strategy_name chosen, const circumstances& known,
+                                         bool advertised) {
+  return "grant strategy " + std::string(chosen) + ": the platform " +
+         (known.has_copy ? "copies" : "does not copy") + ", feature-persistent was " +
+         (advertised ? "" : "not ") + "advertised and the frontend " +
+         (known.frontend_persistent ? "uses it" : "does not use it") +
+         ", mapped pages as I/O buffers are " + (known.mapping_safe ? "safe" : "not safe") +
+         " with this image";
 }
 
 }  // namespace pvring::grant

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Maps each request's pages with one call and unmaps them with another before its answer. Zero copy without any help from
-// the frontend, at the price of two calls per request.
+// Maps each request's pages with one call and unmaps them with another before its answer. Zero copy
+// without any help from the frontend, at the price of two calls per request.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,9 @@ struct map_each {
   static constexpr std::string_view name = "map_each";
   static constexpr bool needs_frontend = false;
 
-  [[nodiscard]] static constexpr bool usable(const circumstances& known) noexcept { return known.mapping_safe; }
+  [[nodiscard]] static constexpr bool usable(const circumstances& known) noexcept {
+    return known.mapping_safe;
+  }
 
   template <platform::grant_mapper Mapper>
   class bind;
@@ -30,9 +32,10 @@ class map_each::bind : public detail::strategy_base {
   bind(Mapper& mapper, const strategy_options& options)
       : mapper_(mapper),
         domain_(options.domain),
-        quota_(std::max<std::size_t>(
-            options.quota_pages != 0 ? options.quota_pages : std::size_t{options.max_leases} * options.max_pieces,
-            options.max_pieces)),
+        quota_(std::max<std::size_t>(options.quota_pages != 0
+                                         ? options.quota_pages
+                                         : std::size_t{options.max_leases} * options.max_pieces,
+                                     options.max_pieces)),
         references_(options.max_pieces) {}
 
   [[nodiscard]] acquired acquire(lease_state& lease) noexcept {
@@ -45,8 +48,9 @@ class map_each::bind : public detail::strategy_base {
       references_[i] = lease.pieces[i].reference;
     }
     // The peer's data of a write is only looked at; what a read brings has to be stored.
-    const auto access = lease.direction == platform::direction::to_peer ? platform::access::read_write
-                                                                        : platform::access::read_only;
+    const auto access = lease.direction == platform::direction::to_peer
+                            ? platform::access::read_write
+                            : platform::access::read_only;
     counters_.calls.add();
     const platform::map_result result = mapper_.map(domain_, {references_.data(), count}, access);
     if (!result.pages) {
@@ -64,7 +68,8 @@ class map_each::bind : public detail::strategy_base {
     counters_.misses.add(count);
     lease.pages = result.pages;
     for (std::size_t i = 0; i < count; ++i) {
-      lease.append(result.pages.address + i * platform::page_size + lease.pieces[i].offset, lease.pieces[i].length);
+      lease.append(result.pages.address + i * platform::page_size + lease.pieces[i].offset,
+                   lease.pieces[i].length);
     }
     pages_ += count;
     ++leases_;
@@ -80,7 +85,8 @@ class map_each::bind : public detail::strategy_base {
       counters_.calls.add();
       counters_.operations.add(lease.pages.count);
       if (mapper_.unmap(lease.pages) != 0) [[unlikely]] {
-        // The peer would find its page still mapped, so this is no success whatever the I/O came to.
+        // The peer would find its page still mapped, so this is no success whatever the I/O came
+        // to.
         counters_.failures.add();
         lease.error = -EIO;
       }

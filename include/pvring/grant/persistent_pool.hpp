@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Keeps pages mapped from one request to the next, where the frontend promised to use the same ones again. A look-up is
-// all that a request costs once the pool is warm; a request with misses costs one map call.
+// Keeps pages mapped from one request to the next, where the frontend promised to use the same ones
+// again. A look-up is all that a request costs once the pool is warm; a request with misses costs
+// one map call.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +29,10 @@ struct persistent_pool {
   class bind;
 };
 
-/// What was mapped by one call can be unmapped only whole, so a call's pages form a group: users are counted per group, and an unused
-/// group is in the list of those that may go, the longest unused first. A page that was mapped read-only is never
-/// handed out for a read request, which stores into it.
+/// What was mapped by one call can be unmapped only whole, so a call's pages form a group: users
+/// are counted per group, and an unused group is in the list of those that may go, the longest
+/// unused first. A page that was mapped read-only is never handed out for a read request, which
+/// stores into it.
 template <platform::grant_mapper Mapper>
 class persistent_pool::bind : public detail::strategy_base {
  public:
@@ -41,7 +43,8 @@ class persistent_pool::bind : public detail::strategy_base {
         domain_(options.domain),
         idle_(options.idle_milliseconds),
         cap_(static_cast<std::uint32_t>(std::max<std::size_t>(
-            options.quota_pages != 0 ? options.quota_pages : std::size_t{options.max_leases} * 11, options.max_pieces))),
+            options.quota_pages != 0 ? options.quota_pages : std::size_t{options.max_leases} * 11,
+            options.max_pieces))),
         references_(options.max_pieces),
         misses_(options.max_pieces),
         pages_(cap_),
@@ -69,8 +72,8 @@ class persistent_pool::bind : public detail::strategy_base {
           counters_.waits.add();
           return acquired::wait;
         }
-        // This request alone pins groups that are larger than what it needs of them. With nobody else about, start over:
-        // the cap is at least the largest request.
+        // This request alone pins groups that are larger than what it needs of them. With nobody
+        // else about, start over: the cap is at least the largest request.
         clear();
         missing = look_up(lease);
       }
@@ -104,7 +107,8 @@ class persistent_pool::bind : public detail::strategy_base {
   template <class F>
   void finish_releases(F&& /*each*/) noexcept {}
 
-  /// Gives up groups that were unused for the idle time. \param now milliseconds of a monotonic clock
+  /// Gives up groups that were unused for the idle time. \param now milliseconds of a monotonic
+  /// clock
   [[nodiscard]] std::uint64_t trim(std::uint64_t now) noexcept {
     now_ = now;
     if (idle_ == 0) {
@@ -129,7 +133,8 @@ class persistent_pool::bind : public detail::strategy_base {
 
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
-  // normal_link: hooks are relinked for every request, and a debug check of each costs more than the look-up.
+  // normal_link: hooks are relinked for every request, and a debug check of each costs more than
+  // the look-up.
   using link = boost::intrusive::link_mode<boost::intrusive::normal_link>;
 
   struct group;
@@ -141,9 +146,9 @@ class persistent_pool::bind : public detail::strategy_base {
     platform::grant_reference reference = 0;
     bool writable = false;
   };
-  using page_list =
-      boost::intrusive::slist<page, boost::intrusive::member_hook<page, decltype(page::hook), &page::hook>,
-                              boost::intrusive::constant_time_size<false>>;
+  using page_list = boost::intrusive::slist<
+      page, boost::intrusive::member_hook<page, decltype(page::hook), &page::hook>,
+      boost::intrusive::constant_time_size<false>>;
   struct group {
     boost::intrusive::list_member_hook<link> unused_hook;
     boost::intrusive::slist_member_hook<link> free_hook;
@@ -157,7 +162,8 @@ class persistent_pool::bind : public detail::strategy_base {
     const type& operator()(const page& p) const noexcept { return p.reference; }
   };
   struct hash {
-    // References are small and dense; a multiplication spreads them over the upper bits, and the fold brings those down.
+    // References are small and dense; a multiplication spreads them over the upper bits, and the
+    // fold brings those down.
     std::size_t operator()(platform::grant_reference reference) const noexcept {
       const std::uint64_t mixed = reference * 0x9e3779b97f4a7c15ULL;
       return static_cast<std::size_t>(mixed ^ (mixed >> 32U));
@@ -168,7 +174,8 @@ class persistent_pool::bind : public detail::strategy_base {
       boost::intrusive::key_of_value<reference_of>, boost::intrusive::hash<hash>,
       boost::intrusive::power_2_buckets<true>, boost::intrusive::constant_time_size<false>>;
 
-  // Marks every piece with its page, and counts the group as used; returns how many have none. Those are in misses_.
+  // Marks every piece with its page, and counts the group as used; returns how many have none.
+  // Those are in misses_.
   std::size_t look_up(lease_state& lease) noexcept {
     const bool store = lease.direction == platform::direction::to_peer;
     std::size_t missing = 0;
@@ -188,7 +195,8 @@ class persistent_pool::bind : public detail::strategy_base {
 
   page* find(platform::grant_reference reference, bool store) noexcept {
     auto at = index_.find(reference);
-    // The same reference can be there twice: read-only, and writable since something had to be stored.
+    // The same reference can be there twice: read-only, and writable since something had to be
+    // stored.
     while (at != index_.end() && at->reference == reference) {
       if (!store || at->writable) {
         return &*at;
@@ -218,15 +226,16 @@ class persistent_pool::bind : public detail::strategy_base {
     }
   }
 
-  // One call for all misses of a request. Writable even for a write: a page comes back for other requests. Where the frontend
-  // granted it for reading only, that is tried too.
+  // One call for all misses of a request. Writable even for a write: a page comes back for other
+  // requests. Where the frontend granted it for reading only, that is tried too.
   acquired map_missing(lease_state& lease, std::size_t missing) noexcept {
     for (std::size_t i = 0; i < missing; ++i) {
       references_[i] = lease.pieces[misses_[i]].reference;
     }
     bool writable = true;
     platform::map_result result = map(missing, platform::access::read_write);
-    if (!result.pages && result.error != ENOSPC && lease.direction == platform::direction::from_peer) {
+    if (!result.pages && result.error != ENOSPC &&
+        lease.direction == platform::direction::from_peer) {
       writable = false;
       result = map(missing, platform::access::read_only);
     }
@@ -300,11 +309,14 @@ class persistent_pool::bind : public detail::strategy_base {
   std::vector<typename index::bucket_type> buckets_;
   index index_;
   page_list free_pages_;
-  boost::intrusive::slist<group, boost::intrusive::member_hook<group, decltype(group::free_hook), &group::free_hook>,
-                          boost::intrusive::constant_time_size<false>>
+  boost::intrusive::slist<
+      group, boost::intrusive::member_hook<group, decltype(group::free_hook), &group::free_hook>,
+      boost::intrusive::constant_time_size<false>>
       free_groups_;
-  boost::intrusive::list<group, boost::intrusive::member_hook<group, decltype(group::unused_hook), &group::unused_hook>,
-                         boost::intrusive::constant_time_size<false>>
+  boost::intrusive::list<
+      group,
+      boost::intrusive::member_hook<group, decltype(group::unused_hook), &group::unused_hook>,
+      boost::intrusive::constant_time_size<false>>
       unused_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Hands out runs of consecutive units (pages of an arena, entries of a table) from a bitmap, next fit. It allocates once,
-// when it is made, and finds single units in a few instructions.
+// Hands out runs of consecutive units (pages of an arena, entries of a table) from a bitmap, next
+// fit. It allocates once, when it is made, and finds single units in a few instructions.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,8 @@ namespace pvring::grant {
 
 class run_allocator {
  public:
-  explicit run_allocator(std::uint32_t units) : units_(units), free_(units), words_((units + 63) / 64, 0) {
+  explicit run_allocator(std::uint32_t units)
+      : units_(units), free_(units), words_((units + 63) / 64, 0) {
     // A set bit is a free unit; bits past the end stay clear, so they are never found.
     for (std::uint32_t unit = 0; unit < units; ++unit) {
       words_[unit / 64] |= bit(unit);
@@ -51,10 +52,12 @@ class run_allocator {
   }
 
  private:
-  static constexpr std::uint64_t bit(std::uint32_t unit) noexcept { return std::uint64_t{1} << (unit % 64); }
+  static constexpr std::uint64_t bit(std::uint32_t unit) noexcept {
+    return std::uint64_t{1} << (unit % 64);
+  }
 
-  // The first run of `count` free units that starts in [from, to). Steps over whole words, so the time is bounded by the
-  // number of words and runs in them.
+  // The first run of `count` free units that starts in [from, to). Steps over whole words, so the
+  // time is bounded by the number of words and runs in them.
   [[nodiscard]] std::optional<std::uint32_t> find(std::uint32_t from, std::uint32_t to,
                                                   std::uint32_t count) const noexcept {
     std::uint32_t at = from;
@@ -94,7 +97,8 @@ class run_allocator {
       const std::uint32_t at = first + done;
       const std::uint32_t left = 64 - at % 64;
       const std::uint32_t here = count - done < left ? count - done : left;
-      const std::uint64_t mask = (here == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << here) - 1) << (at % 64);
+      const std::uint64_t mask = (here == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << here) - 1)
+                                 << (at % 64);
       words_[at / 64] = free ? words_[at / 64] | mask : words_[at / 64] & ~mask;
       done += here;
     }

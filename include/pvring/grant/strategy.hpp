@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How a backend gets at the pages that a request grants: what every strategy has in common. A lease ties one request to
-// its pages; it swallows the duty to answer, and gives it back only for the proof that the pages were released.
+// How a backend gets at the pages that a request grants: what every strategy has in common. A lease
+// ties one request to its pages; it swallows the duty to answer, and gives it back only for the
+// proof that the pages were released.
 #pragma once
 
 #include <sys/uio.h>
@@ -22,33 +23,37 @@
 
 namespace pvring::grant {
 
-/// A part of one granted page, already validated: offset + length is at most 4096 and length is not 0.
+/// A part of one granted page, already validated: offset + length is at most 4096 and length is not
+/// 0.
 struct piece {
   platform::grant_reference reference = 0;
-  std::uint32_t mark = 0;  ///< the strategy's own
+  std::uint32_t mark = 0;    ///< the strategy's own
   std::uint16_t offset = 0;  ///< bytes
   std::uint16_t length = 0;  ///< bytes
 };
 
-/// What a strategy keeps of one request. The queue fills the first three members and owns the storage behind both spans;
-/// it may not change anything between acquire and release.
+/// What a strategy keeps of one request. The queue fills the first three members and owns the
+/// storage behind both spans; it may not change anything between acquire and release.
 struct lease_state {
   platform::direction direction = platform::direction::from_peer;
   std::span<piece> pieces;
   std::span<iovec> storage;  ///< room for one entry per piece
 
-  std::uint32_t buffers = 0;  ///< out: entries of `storage` in use; neighbours that touch are one entry
-  int error = 0;              ///< out: 0 or a negative errno
-  platform::mapping pages;    ///< the strategy's own
-  std::uint32_t first = 0;    ///< the strategy's own
-  bool held = false;          ///< the strategy's own
-  boost::intrusive::slist_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>> hook;
+  std::uint32_t buffers =
+      0;          ///< out: entries of `storage` in use; neighbours that touch are one entry
+  int error = 0;  ///< out: 0 or a negative errno
+  platform::mapping pages;  ///< the strategy's own
+  std::uint32_t first = 0;  ///< the strategy's own
+  bool held = false;        ///< the strategy's own
+  boost::intrusive::slist_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>>
+      hook;
 
   /// The request's bytes in local memory, in order.
   [[nodiscard]] std::span<iovec> local() const noexcept { return storage.first(buffers); }
 
-  /// Adds a piece of local memory, merged into the last entry where it touches it in this address space. Nothing but that is a
-  /// reason to merge: neighbouring frames or references are not neighbouring memory.
+  /// Adds a piece of local memory, merged into the last entry where it touches it in this address
+  /// space. Nothing but that is a reason to merge: neighbouring frames or references are not
+  /// neighbouring memory.
   void append(std::byte* address, std::size_t length) noexcept {
     if (buffers != 0) {
       iovec& last = storage[buffers - 1];
@@ -61,10 +66,10 @@ struct lease_state {
   }
 };
 
-using lease_list =
-    boost::intrusive::slist<lease_state,
-                            boost::intrusive::member_hook<lease_state, decltype(lease_state::hook), &lease_state::hook>,
-                            boost::intrusive::constant_time_size<false>, boost::intrusive::cache_last<true>>;
+using lease_list = boost::intrusive::slist<
+    lease_state,
+    boost::intrusive::member_hook<lease_state, decltype(lease_state::hook), &lease_state::hook>,
+    boost::intrusive::constant_time_size<false>, boost::intrusive::cache_last<true>>;
 
 namespace detail {
 class strategy_base;
@@ -91,11 +96,12 @@ class released {
 template <class Protocol>
 class lease : public lease_state {
  public:
-  /// Takes the duty over; from here on it comes back for a proof only. Nothing else changes: what acquiring came to is
-  /// known already.
+  /// Takes the duty over; from here on it comes back for a proof only. Nothing else changes: what
+  /// acquiring came to is known already.
   void bind(ring::obligation<Protocol>&& duty) noexcept { duty_ = std::move(duty); }
 
-  [[nodiscard]] ring::answer<Protocol> settle(const released& proof, typename Protocol::status status) noexcept {
+  [[nodiscard]] ring::answer<Protocol> settle(const released& proof,
+                                              typename Protocol::status status) noexcept {
     assert(&proof.lease() == this);
     (void)proof;
     return std::move(duty_).settle(status);
@@ -113,27 +119,30 @@ enum class acquired : std::uint8_t {
   failed,  ///< lease_state::error says why; release it all the same
 };
 
-/// What a bound strategy is made for. A request is refused room only while other leases are out, provided that
-/// `budget_bytes` or `quota_pages` is at least `max_pieces` pages: the queue checks that at connect.
+/// What a bound strategy is made for. A request is refused room only while other leases are out,
+/// provided that `budget_bytes` or `quota_pages` is at least `max_pieces` pages: the queue checks
+/// that at connect.
 struct strategy_options {
   domain_id domain = 0;
-  std::uint32_t max_pieces = 11;     ///< of the largest request
-  std::uint32_t max_leases = 32;     ///< out at a time
-  std::size_t budget_bytes = 0;      ///< of bounce buffers; 0: the strategy's default
-  std::size_t quota_pages = 0;       ///< mapped at a time; 0: the strategy's default
-  std::uint32_t idle_milliseconds = 60'000;  ///< after which an unused persistent mapping is given up; 0: never
-  bool scatter = true;               ///< the engine takes several buffers per transfer, aligned to at most 512 bytes
+  std::uint32_t max_pieces = 11;  ///< of the largest request
+  std::uint32_t max_leases = 32;  ///< out at a time
+  std::size_t budget_bytes = 0;   ///< of bounce buffers; 0: the strategy's default
+  std::size_t quota_pages = 0;    ///< mapped at a time; 0: the strategy's default
+  std::uint32_t idle_milliseconds =
+      60'000;  ///< after which an unused persistent mapping is given up; 0: never
+  bool scatter =
+      true;  ///< the engine takes several buffers per transfer, aligned to at most 512 bytes
 };
 
 /// What every bound strategy counts.
 struct counters {
-  counter calls;        ///< map, unmap and copy calls
-  counter operations;   ///< pages mapped, unmapped or pieces copied
-  counter hits;         ///< pieces found in a pool
-  counter misses;       ///< pieces that were mapped
-  counter evictions;    ///< pages unmapped to make room or for idling
-  counter failures;     ///< calls that failed as a whole
-  counter waits;        ///< requests that found no room
+  counter calls;       ///< map, unmap and copy calls
+  counter operations;  ///< pages mapped, unmapped or pieces copied
+  counter hits;        ///< pieces found in a pool
+  counter misses;      ///< pieces that were mapped
+  counter evictions;   ///< pages unmapped to make room or for idling
+  counter failures;    ///< calls that failed as a whole
+  counter waits;       ///< requests that found no room
 };
 
 /// What is known when a strategy is chosen.
@@ -167,40 +176,46 @@ struct any_acquire {
 
 /// A strategy bound to a platform's grant handle. One thread uses it. Within a pass, in this order:
 ///
-/// - `acquire(lease)` for each request; `finish_acquires(f)` once: runs what was queued, calls `f(lease_state&)` for each
+/// - `acquire(lease)` for each request; `finish_acquires(f)` once: runs what was queued, calls
+/// `f(lease_state&)` for each
 ///   lease that was `queued`, its `error` set where it failed.
-/// - `release(lease, ok, f)` for each request that is done (`ok`: whether what was read is to reach the peer); calls
-///   `f(const released&)` now or in `finish_releases(f)`, exactly once. Whatever acquire returned but `wait` is released.
-/// - `trim(now)`: gives up what idled too long, and returns when to ask again, in milliseconds of the caller's clock; 0 for never.
+/// - `release(lease, ok, f)` for each request that is done (`ok`: whether what was read is to reach
+/// the peer); calls
+///   `f(const released&)` now or in `finish_releases(f)`, exactly once. Whatever acquire returned
+///   but `wait` is released.
+/// - `trim(now)`: gives up what idled too long, and returns when to ask again, in milliseconds of
+/// the caller's clock; 0 for never.
 /// - `clear()`: unmaps everything kept. \pre no lease is out.
 ///
 /// None of it allocates. `mapped`: whether bytes are shared memory that the peer can still write.
 template <class S>
-concept bound_strategy =
-    requires(S& s, lease_state& lease, detail::any_release on_release, detail::any_acquire on_acquire) {
-      { S::mapped } -> std::convertible_to<bool>;
-      { s.acquire(lease) } noexcept -> std::same_as<acquired>;
-      { s.finish_acquires(on_acquire) } noexcept -> std::same_as<void>;
-      { s.release(lease, true, on_release) } noexcept -> std::same_as<void>;
-      { s.finish_releases(on_release) } noexcept -> std::same_as<void>;
-      { s.trim(std::uint64_t{}) } noexcept -> std::same_as<std::uint64_t>;
-      { s.clear() } noexcept -> std::same_as<void>;
-      { s.leases() } noexcept -> std::same_as<std::uint32_t>;
-      { s.counters() } noexcept -> std::same_as<const counters&>;
-    };
+concept bound_strategy = requires(S& s, lease_state& lease, detail::any_release on_release,
+                                  detail::any_acquire on_acquire) {
+  { S::mapped } -> std::convertible_to<bool>;
+  { s.acquire(lease) } noexcept -> std::same_as<acquired>;
+  { s.finish_acquires(on_acquire) } noexcept -> std::same_as<void>;
+  { s.release(lease, true, on_release) } noexcept -> std::same_as<void>;
+  { s.finish_releases(on_release) } noexcept -> std::same_as<void>;
+  { s.trim(std::uint64_t{}) } noexcept -> std::same_as<std::uint64_t>;
+  { s.clear() } noexcept -> std::same_as<void>;
+  { s.leases() } noexcept -> std::same_as<std::uint32_t>;
+  { s.counters() } noexcept -> std::same_as<const counters&>;
+};
 
 /// A grant strategy: a policy that a backend binds to its platform.
 ///
-/// - `usable(circumstances)`: whether it can run; `needs_frontend`: whether that depends on the frontend's answer.
+/// - `usable(circumstances)`: whether it can run; `needs_frontend`: whether that depends on the
+/// frontend's answer.
 /// - `bind<Mapper>`: the bound strategy, made from `(Mapper&, strategy_options)`.
 template <class G, class Mapper>
-concept strategy = std::same_as<typename G::policy_kind, policy_kind::grants> &&
-                   bound_strategy<typename G::template bind<Mapper>> &&
-                   std::constructible_from<typename G::template bind<Mapper>, Mapper&, strategy_options> &&
-                   requires(circumstances known) {
-                     { G::name } -> std::convertible_to<std::string_view>;
-                     { G::needs_frontend } -> std::convertible_to<bool>;
-                     { G::usable(known) } noexcept -> std::same_as<bool>;
-                   };
+concept strategy =
+    std::same_as<typename G::policy_kind, policy_kind::grants> &&
+    bound_strategy<typename G::template bind<Mapper>> &&
+    std::constructible_from<typename G::template bind<Mapper>, Mapper&, strategy_options> &&
+    requires(circumstances known) {
+      { G::name } -> std::convertible_to<std::string_view>;
+      { G::needs_frontend } -> std::convertible_to<bool>;
+      { G::usable(known) } noexcept -> std::same_as<bool>;
+    };
 
 }  // namespace pvring::grant

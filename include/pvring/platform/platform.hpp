@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A platform opens the three kinds of handles; it is what a composition names. Its handles outlive nothing: the
-// platform object must outlive them all.
+// A platform opens the three kinds of handles; it is what a composition names. Its handles outlive
+// nothing: the platform object must outlive them all.
 #pragma once
 
 #include <concepts>
@@ -12,8 +12,8 @@
 
 namespace pvring::platform {
 
-/// A platform. `open_*` throw std::system_error whose message says what is missing and the remedy; they may be called from
-/// any thread, and each handle belongs to the thread that uses it.
+/// A platform. `open_*` throw std::system_error whose message says what is missing and the remedy;
+/// they may be called from any thread, and each handle belongs to the thread that uses it.
 ///
 /// - `open_grants(quota)`: a handle that maps at most `quota` pages at a time.
 /// - `map_wait_is_bounded`: false where a peer can hold up a map call (Xen: a paged-out page).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A frontend that does exactly what it is told, right or wrong: writes any node, any index, any byte of its ring. And a hostile
-// one that tells itself, from a seed.
+// A frontend that does exactly what it is told, right or wrong: writes any node, any index, any
+// byte of its ring. And a hostile one that tells itself, from a seed.
 #pragma once
 
 #include <poll.h>
@@ -35,7 +35,8 @@ class scripted_frontend {
   using state = protocol::xenbus_state;
 
   /// The guest's pages and channel; nothing is written to the store yet.
-  scripted_frontend(const platform::emulated_host& host, const xenbus::device_identity& device, std::uint32_t order = 0)
+  scripted_frontend(const platform::emulated_host& host, const xenbus::device_identity& device,
+                    std::uint32_t order = 0)
       : guest_(host.domain(device.frontend_domain)),
         store_(guest_.open_store()),
         events_(guest_.open_events()),
@@ -52,7 +53,9 @@ class scripted_frontend {
   }
 
   // ---- nodes
-  void write(std::string_view name, std::string_view value) { store_.write(xenbus::join(path_.frontend(), name), value); }
+  void write(std::string_view name, std::string_view value) {
+    store_.write(xenbus::join(path_.frontend(), name), value);
+  }
   void remove(std::string_view name) { store_.remove(xenbus::join(path_.frontend(), name)); }
   void go(state to) { write("state", std::string(1, protocol::to_digit(to))); }
   /// The nodes that a well-behaved frontend writes.
@@ -73,7 +76,8 @@ class scripted_frontend {
     return value ? protocol::parse_xenbus_state(*value).value_or(state::unknown) : state::unknown;
   }
   /// Whether the backend came to `wanted` in time.
-  bool wait_for_backend(state wanted, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+  bool wait_for_backend(state wanted,
+                        std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
     const std::string token = "scripted";
     store_.watch(xenbus::join(path_.backend(), "state"), token);
     const auto end = std::chrono::steady_clock::now() + timeout;
@@ -98,20 +102,28 @@ class scripted_frontend {
     produced_ = 0;
   }
   void set_request_producer(std::uint32_t to) { store_index(offsetof(indices, req_prod), to); }
-  [[nodiscard]] std::uint32_t request_producer() const { return load_index(offsetof(indices, req_prod)); }
-  [[nodiscard]] std::uint32_t response_producer() const { return load_index(offsetof(indices, rsp_prod)); }
-  /// Puts a request as it is into the next slot and publishes it; kicks whether that is wanted or not.
+  [[nodiscard]] std::uint32_t request_producer() const {
+    return load_index(offsetof(indices, req_prod));
+  }
+  [[nodiscard]] std::uint32_t response_producer() const {
+    return load_index(offsetof(indices, rsp_prod));
+  }
+  /// Puts a request as it is into the next slot and publishes it; kicks whether that is wanted or
+  /// not.
   void put(const protocol::blkif::request& request) {
     using wire = protocol::blkif::wire<protocol::blkif::abi::x86_64>;
     const std::size_t slots = protocol::ring_slots(ring_.size(), wire::slot_bytes);
     wire::store_request(
-        ring::slot_sink(&ring_[protocol::ring_header_bytes + (produced_ & (slots - 1)) * wire::slot_bytes]), request);
+        ring::slot_sink(
+            &ring_[protocol::ring_header_bytes + (produced_ & (slots - 1)) * wire::slot_bytes]),
+        request);
     set_request_producer(++produced_);
     kick();
   }
   void kick() { events_.notify(port_); }
   /// Whether the backend published up to `responses` responses in time.
-  bool wait_for_responses(std::uint32_t responses, std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
+  bool wait_for_responses(std::uint32_t responses,
+                          std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
     const auto end = std::chrono::steady_clock::now() + timeout;
     while (response_producer() != responses) {
       store_index(offsetof(indices, rsp_event), response_producer() + 1);
@@ -130,7 +142,9 @@ class scripted_frontend {
   [[nodiscard]] platform::emulated_guest& guest() noexcept { return guest_; }
   [[nodiscard]] platform::emulated_store& store() noexcept { return store_; }
   [[nodiscard]] const xenbus::device_path& path() const noexcept { return path_; }
-  [[nodiscard]] std::span<const platform::grant_reference> ring_references() const noexcept { return references_; }
+  [[nodiscard]] std::span<const platform::grant_reference> ring_references() const noexcept {
+    return references_;
+  }
   [[nodiscard]] platform::port port() const noexcept { return port_; }
 
  private:
@@ -161,8 +175,9 @@ class hostile_frontend {
   hostile_frontend(scripted_frontend& front, std::uint32_t seed) : front_(front), random_(seed) {
     pages_ = front_.guest().allocate_pages(page_count);
     for (std::size_t i = 0; i < page_count; ++i) {
-      references_[i] = front_.guest().grant(0, pages_ + i * platform::page_size,
-                                            i % 3 == 0 ? platform::access::read_only : platform::access::read_write);
+      references_[i] = front_.guest().grant(
+          0, pages_ + i * platform::page_size,
+          i % 3 == 0 ? platform::access::read_only : platform::access::read_write);
     }
   }
 
@@ -196,19 +211,21 @@ class hostile_frontend {
   // Byte by byte and atomically, as the backend may be looking.
   void poke(std::size_t at, std::size_t count) {
     for (; count != 0 && at < front_.ring().size(); --count, ++at) {
-      ring::slot_sink(front_.ring().data()).store<std::uint8_t>(at, static_cast<std::uint8_t>(random_()));
+      ring::slot_sink(front_.ring().data())
+          .store<std::uint8_t>(at, static_cast<std::uint8_t>(random_()));
     }
   }
   void poke_page(std::size_t page) {
     for (std::size_t i = 0; i < 64; ++i) {
       ring::slot_sink(pages_ + page * platform::page_size)
-          .store<std::uint8_t>(random_() % platform::page_size, static_cast<std::uint8_t>(random_() % 300));
+          .store<std::uint8_t>(random_() % platform::page_size,
+                               static_cast<std::uint8_t>(random_() % 300));
     }
   }
   void end_and_grant_again(std::size_t page) {
     if (front_.guest().end_grant(references_[page])) {
-      references_[page] =
-          front_.guest().grant(0, pages_ + page * platform::page_size, platform::access::read_write);
+      references_[page] = front_.guest().grant(0, pages_ + page * platform::page_size,
+                                               platform::access::read_write);
     }
   }
   protocol::blkif::request make_request() {
@@ -216,18 +233,27 @@ class hostile_frontend {
     out.operation = static_cast<std::uint8_t>(random_() % 8);
     out.indirect_operation = static_cast<std::uint8_t>(random_() % 3);
     out.id = random_();
-    out.sector_number = untrusted<std::uint64_t>(random_() % 5 == 0 ? ~std::uint64_t{random_()} : random_() % 4096);
-    out.nr_sectors = untrusted<std::uint64_t>(random_() % 3 == 0 ? ~std::uint64_t{0} : random_() % 64);
-    out.nr_segments = untrusted<std::uint16_t>(static_cast<std::uint16_t>(random_() % (random_() % 4 == 0 ? 600 : 13)));
+    out.sector_number =
+        untrusted<std::uint64_t>(random_() % 5 == 0 ? ~std::uint64_t{random_()} : random_() % 4096);
+    out.nr_sectors =
+        untrusted<std::uint64_t>(random_() % 3 == 0 ? ~std::uint64_t{0} : random_() % 64);
+    out.nr_segments = untrusted<std::uint16_t>(
+        static_cast<std::uint16_t>(random_() % (random_() % 4 == 0 ? 600 : 13)));
     for (auto& segment : out.direct) {
-      segment = {reference(), static_cast<std::uint8_t>(random_() % 10), static_cast<std::uint8_t>(random_() % 10), {}};
+      segment = {reference(),
+                 static_cast<std::uint8_t>(random_() % 10),
+                 static_cast<std::uint8_t>(random_() % 10),
+                 {}};
     }
     for (auto& gref : out.indirect_grefs) {
       gref = reference();
     }
     return out;
   }
-  std::uint32_t reference() { return random_() % 5 == 0 ? static_cast<std::uint32_t>(random_()) : references_[pick(page_count)]; }
+  std::uint32_t reference() {
+    return random_() % 5 == 0 ? static_cast<std::uint32_t>(random_())
+                              : references_[pick(page_count)];
+  }
 
   scripted_frontend& front_;
   std::mt19937 random_;

@@ -41,6 +41,7 @@ TEST_F(Log, MessagesReachTheSink) {
 
 TEST_F(Log, AnyThreadMayWrite) {
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([] {
       for (int n = 0; n < 50; ++n) {

@@ -48,7 +48,7 @@ TEST(UniqueFd, MovingLeavesNothingBehind) {
   unique_fd a(open_one());
   const int fd = a.get();
   unique_fd b(std::move(a));
-  EXPECT_EQ(a.get(), -1);  // NOLINT(bugprone-use-after-move): that is what is tested
+  EXPECT_EQ(a.get(), -1);  // NOLINT: moved from, and that is what is tested
   EXPECT_EQ(b.get(), fd);
   EXPECT_TRUE(is_open(fd));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The block backend as its users see it: options that cannot be, what is exported, live resize, unplug, and its end with I/O
-// in flight.
+// The block backend as its users see it: options that cannot be, what is exported, live resize,
+// unplug, and its end with I/O in flight.
 #include "pvring/blk/backend.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,8 @@ std::string refusal_of(const blk::options& options) {
   platform::emulated host(machine);
   aio::memory_image image(1 << 20U);
   try {
-    const blk::backend<memory_config> disk(host, {.domain = 1, .device = blk::xvd('a')}, image, options);
+    const blk::backend<memory_config> disk(host, {.domain = 1, .device = blk::xvd('a')}, image,
+                                           options);
   } catch (const configuration_error& refused) {
     return refused.what();
   }
@@ -51,13 +52,16 @@ TEST(blk_options, that_cannot_be_are_refused_by_name_and_with_a_remedy) {
   EXPECT_EQ(refusal_of({}), "");
   EXPECT_NE(refusal_of({.max_queues = 0}).find("max_queues is 0: use 1 to 256"), std::string::npos);
   EXPECT_NE(refusal_of({.max_queues = 2, .barrier = true}).find("barrier"), std::string::npos);
-  EXPECT_NE(refusal_of({.max_ring_page_order = 5}).find("max_ring_page_order is 5"), std::string::npos);
+  EXPECT_NE(refusal_of({.max_ring_page_order = 5}).find("max_ring_page_order is 5"),
+            std::string::npos);
   EXPECT_NE(refusal_of({.max_indirect_segments = 4097}).find("4096"), std::string::npos);
   EXPECT_NE(refusal_of({.sector_size = 1024}).find("sector_size is 1024"), std::string::npos);
-  EXPECT_NE(refusal_of({.buffer_bytes = 4096}).find("1048576"), std::string::npos) << "256 segments have to fit";
+  EXPECT_NE(refusal_of({.buffer_bytes = 4096}).find("1048576"), std::string::npos)
+      << "256 segments have to fit";
   EXPECT_NE(refusal_of({.mapped_pages = 255}).find("256 pages"), std::string::npos);
   EXPECT_NE(refusal_of({.pass_budget = 0}).find("pass_budget"), std::string::npos);
-  EXPECT_NE(refusal_of({.strategy = "flipping"}).find("batched_copy, persistent_pool, map_each"), std::string::npos);
+  EXPECT_NE(refusal_of({.strategy = "flipping"}).find("batched_copy, persistent_pool, map_each"),
+            std::string::npos);
 }
 
 TEST(blk_identity, numbers_xvd_disks_as_the_toolstack_does) {
@@ -74,15 +78,20 @@ TEST(blk_backend, exports_what_image_and_options_come_to) {
   EXPECT_EQ(seen.info, protocol::blkif::info::read_only | protocol::blkif::info::removable);
   EXPECT_FALSE(seen.discard) << "a read-only device offers none";
   EXPECT_FALSE(seen.persistent) << "advertised only where it would be used";
-  EXPECT_EQ(disk.perform(0, {.operation = operation::write, .segments = std::array{testing::block_segment{}}}), -1);
-  EXPECT_EQ(disk.perform(0, {.operation = operation::read, .segments = std::array{testing::block_segment{}}}), 0);
+  EXPECT_EQ(disk.perform(0, {.operation = operation::write,
+                             .segments = std::array{testing::block_segment{}}}),
+            -1);
+  EXPECT_EQ(disk.perform(0, {.operation = operation::read,
+                             .segments = std::array{testing::block_segment{}}}),
+            0);
   disk.close();
 }
 
 TEST(blk_backend, exports_a_cdrom_as_read_only) {
   aio::memory_image image(1000 * 512);
   served_disk<memory_config> disk(image, {.cdrom = true}, {});
-  EXPECT_EQ(disk.frontend().device().info, protocol::blkif::info::read_only | protocol::blkif::info::cdrom);
+  EXPECT_EQ(disk.frontend().device().info,
+            protocol::blkif::info::read_only | protocol::blkif::info::cdrom);
   disk.close();
 }
 
@@ -105,7 +114,8 @@ TEST(blk_backend, ends_when_the_toolstack_unplugs_it_with_requests_in_flight) {
   served_disk<slow_config> disk(image, {}, {});
   const auto segments = testing::segments_for(8);
   for (std::uint64_t block = 0; block < 16; ++block) {
-    ASSERT_TRUE(disk.queue().submit({.operation = operation::write, .sector = block * 8, .segments = segments}));
+    ASSERT_TRUE(disk.queue().submit(
+        {.operation = operation::write, .sector = block * 8, .segments = segments}));
   }
   disk.queue().publish();
   xenbus::request_unplug(disk.toolstack(), disk.path());
@@ -113,7 +123,8 @@ TEST(blk_backend, ends_when_the_toolstack_unplugs_it_with_requests_in_flight) {
   const auto end = std::chrono::steady_clock::now() + 10s;
   while (good < 16 && std::chrono::steady_clock::now() < end) {
     disk.frontend().process();
-    disk.queue().poll([&](const testing::block_completion& done) { good += done.okay() ? 1U : 0U; });
+    disk.queue().poll(
+        [&](const testing::block_completion& done) { good += done.okay() ? 1U : 0U; });
     disk.queue().wait(10ms);
   }
   EXPECT_EQ(good, 16U) << "Closing keeps the ring";
@@ -129,9 +140,11 @@ struct manual_disk {
         guest(machine.create_domain(guest_domain)),
         host(machine),
         store(host.open_store()),
-        path(xenbus::create_device(store, xenbus::describe_vbd(
-                                              {.frontend_domain = guest_domain, .device = blk::xvd('a')}, {}))),
-        disk(std::in_place, host, blk::identity{.domain = guest_domain, .device = blk::xvd('a')}, image, options),
+        path(xenbus::create_device(
+            store,
+            xenbus::describe_vbd({.frontend_domain = guest_domain, .device = blk::xvd('a')}, {}))),
+        disk(std::in_place, host, blk::identity{.domain = guest_domain, .device = blk::xvd('a')},
+             image, options),
         front(machine, path.identity()) {}
 
   // Both ends take turns until `done`.
@@ -166,13 +179,15 @@ TEST(blk_backend, waits_for_io_in_flight_when_it_is_destroyed_without_ceremony) 
     ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
     const auto segments = testing::segments_for(8);
     for (std::uint64_t block = 0; block < 16; ++block) {
-      ASSERT_TRUE(t.front.queue(0).submit({.operation = operation::write, .sector = block * 8, .segments = segments}));
+      ASSERT_TRUE(t.front.queue(0).submit(
+          {.operation = operation::write, .sector = block * 8, .segments = segments}));
     }
     t.front.queue(0).publish();
     ASSERT_TRUE(t.until([&] { return t.disk->statistics().at(0).requests == 16; }));
     t.disk.reset();
     std::size_t good = 0;
-    t.front.queue(0).poll([&](const testing::block_completion& done) { good += done.okay() ? 1U : 0U; });
+    t.front.queue(0).poll(
+        [&](const testing::block_completion& done) { good += done.okay() ? 1U : 0U; });
     EXPECT_EQ(good, 16U) << strategy;
     EXPECT_EQ(t.machine.leaked_pages(), 0U) << strategy;
   }

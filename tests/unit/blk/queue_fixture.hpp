@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A block queue with nothing real around it: its ring is ordinary memory, its grants, events and engine follow the test's
-// script. What a frontend put into the ring, and what came back, is looked at field by field.
+// A block queue with nothing real around it: its ring is ordinary memory, its grants, events and
+// engine follow the test's script. What a frontend put into the ring, and what came back, is looked
+// at field by field.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,9 +35,9 @@ class manual_engine {
     std::size_t buffers;
     std::uint8_t first_byte;
   };
-  std::vector<submission> flying;     // in order of submission
-  std::vector<submission> history;    // everything ever submitted
-  std::vector<std::size_t> batches;   // sizes of submit calls
+  std::vector<submission> flying;    // in order of submission
+  std::vector<submission> history;   // everything ever submitted
+  std::vector<std::size_t> batches;  // sizes of submit calls
   std::size_t room = 32;
   bool complete_at_once = false;
 
@@ -49,8 +50,9 @@ class manual_engine {
   void submit(std::span<aio::transfer* const> batch) noexcept {
     batches.push_back(batch.size());
     for (aio::transfer* t : batch) {
-      const std::uint8_t first =
-          t->buffers.empty() || t->kind == aio::operation::read ? 0 : *static_cast<std::uint8_t*>(t->buffers[0].iov_base);
+      const std::uint8_t first = t->buffers.empty() || t->kind == aio::operation::read
+                                     ? 0
+                                     : *static_cast<std::uint8_t*>(t->buffers[0].iov_base);
       const submission entry{t, t->kind, t->offset, t->length, t->buffers.size(), first};
       history.push_back(entry);
       if (complete_at_once) {
@@ -115,10 +117,12 @@ inline wire::request make_request(std::uint8_t operation, std::uint64_t id, std:
   out.id = id;
   out.sector_number = untrusted(sector);
   out.nr_segments = untrusted(static_cast<std::uint16_t>(segments.size()));
-  std::copy_n(segments.begin(), std::min<std::size_t>(segments.size(), wire::max_direct_segments), out.direct);
+  std::copy_n(segments.begin(), std::min<std::size_t>(segments.size(), wire::max_direct_segments),
+              out.direct);
   return out;
 }
-inline wire::request make_discard(std::uint64_t id, std::uint64_t sector, std::uint64_t sectors, std::uint8_t flag = 0) {
+inline wire::request make_discard(std::uint64_t id, std::uint64_t sector, std::uint64_t sectors,
+                                  std::uint8_t flag = 0) {
   wire::request out{};
   out.operation = wire::operation::discard;
   out.id = id;
@@ -135,11 +139,12 @@ template <wire::abi Abi = wire::abi::x86_64, class Strategy = grant::batched_cop
 class queue_under_test {
  public:
   using protocol_type = wire::wire<Abi>;
-  using queue_type =
-      blk::queue<Abi, scripted_mapper, silent_events, Strategy, manual_engine, observe::none::recorder>;
+  using queue_type = blk::queue<Abi, scripted_mapper, silent_events, Strategy, manual_engine,
+                                observe::none::recorder>;
   using response = typename protocol_type::response;
 
-  explicit queue_under_test(std::size_t pages = 1, std::uint32_t start = 0) : memory_(pages * 4096 / 8) {
+  explicit queue_under_test(std::size_t pages = 1, std::uint32_t start = 0)
+      : memory_(pages * 4096 / 8) {
     front.emplace(bytes(), start);
     start_ = start;
     device.sectors = 1000;
@@ -158,7 +163,10 @@ class queue_under_test {
     if (!queue_) {
       grants.max_pieces = std::max<std::uint32_t>(device.max_indirect_segments, 11);
       grants.max_leases = static_cast<std::uint32_t>(front->size());
-      queue_.emplace(blk::queue_setup{.ring = bytes(), .ring_start = start_}, grants, device, mapper, events, engine);
+      queue_.emplace(
+          blk::queue_setup{
+              .ring = bytes(), .ring_start = start_, .reap_after_submit = reap_after_submit},
+          grants, device, mapper, events, engine);
     }
     return *queue_;
   }
@@ -187,7 +195,8 @@ class queue_under_test {
 
   /// An indirect request whose segment page is the peer's page `gref`.
   wire::request make_indirect(std::uint8_t inner, std::uint64_t id, std::uint64_t sector,
-                              const std::vector<wire::segment>& segments, std::uint32_t gref = 300) {
+                              const std::vector<wire::segment>& segments,
+                              std::uint32_t gref = 300) {
     wire::request out{};
     out.operation = wire::operation::indirect;
     out.indirect_operation = inner;
@@ -206,6 +215,7 @@ class queue_under_test {
   manual_engine engine;
   blk::shared_state device;
   grant::strategy_options grants;
+  bool reap_after_submit = true;
 
  private:
   std::vector<std::uint64_t> memory_;  // aligned for the widest index and field

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The pass of a block queue, against scripted surroundings: what is answered when, in which order, with what, and how many
-// calls it took.
+// The pass of a block queue, against scripted surroundings: what is answered when, in which order,
+// with what, and how many calls it took.
 #include "pvring/blk/queue.hpp"
 
 #include <gtest/gtest.h>
@@ -25,16 +25,18 @@ class every_queue : public testing::Test {
  protected:
   Q made;
 };
-using combinations =
-    testing::Types<queue_under_test<abi::x86_64, grant::batched_copy>, queue_under_test<abi::x86_64, grant::map_each>,
-                   queue_under_test<abi::x86_64, grant::persistent_pool>,
-                   queue_under_test<abi::x86_32, grant::batched_copy>, queue_under_test<abi::x86_32, grant::map_each>,
-                   queue_under_test<abi::x86_32, grant::persistent_pool>>;
+using combinations = testing::Types<queue_under_test<abi::x86_64, grant::batched_copy>,
+                                    queue_under_test<abi::x86_64, grant::map_each>,
+                                    queue_under_test<abi::x86_64, grant::persistent_pool>,
+                                    queue_under_test<abi::x86_32, grant::batched_copy>,
+                                    queue_under_test<abi::x86_32, grant::map_each>,
+                                    queue_under_test<abi::x86_32, grant::persistent_pool>>;
 TYPED_TEST_SUITE(every_queue, combinations);
 
 TYPED_TEST(every_queue, answers_with_id_operation_and_status_of_the_request) {
   auto& t = this->made;
-  for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{0x1122334455667788}, ~std::uint64_t{0}}) {
+  for (const std::uint64_t id :
+       {std::uint64_t{0}, std::uint64_t{0x1122334455667788}, ~std::uint64_t{0}}) {
     const auto read = t.answer_to(make_request(operation::read, id, 8, {page(1), page(2, 3, 5)}));
     EXPECT_EQ(read.id, id);
     EXPECT_EQ(read.operation, operation::read);
@@ -72,7 +74,8 @@ TYPED_TEST(every_queue, answers_a_ring_full_of_malformed_requests_and_then_a_goo
   auto& t = this->made;
   for (int round = 0; round < 3; ++round) {
     for (std::uint64_t id = 0; id < t.front->size(); ++id) {
-      t.put(id % 2 == 0 ? make_request(operation::write, id, 0, {}) : make_request(operation::read, id, 0, {page(1, 5, 2)}));
+      t.put(id % 2 == 0 ? make_request(operation::write, id, 0, {})
+                        : make_request(operation::read, id, 0, {page(1, 5, 2)}));
     }
     t.pass();
     const auto answers = t.responses();
@@ -89,7 +92,8 @@ TYPED_TEST(every_queue, answers_a_ring_full_of_malformed_requests_and_then_a_goo
 // Case 24: the refused segment's neighbours in the request are untouched as well.
 TYPED_TEST(every_queue, maps_and_copies_nothing_of_a_request_with_a_bad_segment) {
   auto& t = this->made;
-  EXPECT_EQ(t.answer_to(make_request(operation::write, 1, 0, {page(1), page(2, 1, 0)})).status, error);
+  EXPECT_EQ(t.answer_to(make_request(operation::write, 1, 0, {page(1), page(2, 1, 0)})).status,
+            error);
   EXPECT_EQ(t.answer_to(make_request(operation::write, 1, 0, {page(1, 0, 255)})).status, error);
   EXPECT_EQ(t.answer_to(make_request(operation::read, 1, 993, {page(1)})).status, error);
   EXPECT_TRUE(t.mapper.maps.empty());
@@ -109,11 +113,14 @@ TYPED_TEST(every_queue, takes_0_1_11_and_12_segments_as_the_format_says) {
   }
 }
 
-// Case 42, 46: a request whose pages cannot be had is answered exactly once, and the next one works.
+// Case 42, 46: a request whose pages cannot be had is answered exactly once, and the next one
+// works.
 TYPED_TEST(every_queue, answers_once_when_grants_fail_and_goes_on) {
   auto& t = this->made;
   for (int i = 0; i < 1000; ++i) {
-    EXPECT_EQ(t.answer_to(make_request(operation::write, 3, 0, {page(1), page(999), page(2)})).status, error);
+    EXPECT_EQ(
+        t.answer_to(make_request(operation::write, 3, 0, {page(1), page(999), page(2)})).status,
+        error);
   }
   EXPECT_EQ(t.answer_to(make_request(operation::write, 4, 0, {page(1), page(2)})).status, okay);
   t.queue().clear();
@@ -142,7 +149,8 @@ TYPED_TEST(every_queue, has_nothing_in_flight_after_1000_requests_of_which_half_
   auto& t = this->made;
   std::size_t answered = 0;
   for (std::uint64_t id = 0; id < 1000; ++id) {
-    t.put(make_request(id % 3 == 0 ? operation::read : operation::write, id, 0, {page(1), page(2)}));
+    t.put(
+        make_request(id % 3 == 0 ? operation::read : operation::write, id, 0, {page(1), page(2)}));
     t.pass();
     while (!t.engine.flying.empty()) {
       t.engine.complete(0, id % 2 == 0 ? -EIO : 0);
@@ -157,7 +165,8 @@ TYPED_TEST(every_queue, has_nothing_in_flight_after_1000_requests_of_which_half_
   EXPECT_TRUE(t.queue().idle());
 }
 
-// Cases 16, 20, 22: more than a ring holds is a protocol error, told once; exactly full is legal; so it is near the wrap.
+// Cases 16, 20, 22: more than a ring holds is a protocol error, told once; exactly full is legal;
+// so it is near the wrap.
 TYPED_TEST(every_queue, stops_for_good_when_the_producer_index_is_impossible) {
   for (const std::uint32_t start : {0U, 0xfffffff0U, 0x7ffffff0U}) {
     for (const std::uint32_t beyond : {33U, 34U, 0x80000000U, 0xffffffffU}) {
@@ -188,7 +197,8 @@ TYPED_TEST(every_queue, stops_for_good_when_the_producer_index_is_impossible) {
   }
 }
 
-// Case 83: completion inside submission sees the request as taken, and the frontend is asked for the next one.
+// Case 83: completion inside submission sees the request as taken, and the frontend is asked for
+// the next one.
 TYPED_TEST(every_queue, answers_in_the_same_pass_what_completes_at_once) {
   auto& t = this->made;
   t.engine.complete_at_once = true;
@@ -231,7 +241,8 @@ TYPED_TEST(every_queue, expands_indirect_requests_and_echoes_the_inner_operation
 TYPED_TEST(every_queue, refuses_bad_indirect_requests_before_any_data_page_is_touched) {
   auto& t = this->made;
   const std::vector<wire::segment> one{page(1)};
-  for (const std::uint8_t inner : {operation::flush, operation::discard, operation::indirect, std::uint8_t{200}}) {
+  for (const std::uint8_t inner :
+       {operation::flush, operation::discard, operation::indirect, std::uint8_t{200}}) {
     const auto answer = t.answer_to(t.make_indirect(inner, 1, 0, one));
     EXPECT_EQ(answer.operation, inner) << "the frontend compares with the inner operation";
     EXPECT_EQ(answer.status, error);
@@ -256,7 +267,8 @@ TYPED_TEST(every_queue, expands_indirect_requests_by_mapping_where_the_platform_
   if constexpr (!std::is_same_v<TypeParam, queue_under_test<abi::x86_64, grant::batched_copy>> &&
                 !std::is_same_v<TypeParam, queue_under_test<abi::x86_32, grant::batched_copy>>) {
     t.mapper.copies = false;
-    const auto answer = t.answer_to(t.make_indirect(operation::read, 7, 16, {page(1), page(2, 1, 1)}));
+    const auto answer =
+        t.answer_to(t.make_indirect(operation::read, 7, 16, {page(1), page(2, 1, 1)}));
     EXPECT_EQ(answer.status, okay);
     EXPECT_EQ(t.engine.history.at(0).length, 4096U + 512);
     t.queue().clear();
@@ -287,13 +299,62 @@ TYPED_TEST(every_queue, shares_the_tables_of_indirect_requests_among_all_slots) 
   EXPECT_EQ(answered.size(), 32U);
 }
 
+TYPED_TEST(every_queue, answers_a_barrier_whose_pages_cannot_be_had_and_goes_on) {
+  auto& t = this->made;
+  t.device.barrier = true;
+  t.put(make_request(operation::write_barrier, 1, 0, {page(999)}));
+  t.put(make_request(operation::write, 2, 0, {page(1)}));
+  for (int i = 0; i < 6; ++i) {
+    t.pass();
+    t.engine.complete_all();
+  }
+  const auto answers = t.responses();
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].status, error);
+  EXPECT_EQ(answers[1].status, okay);
+  t.queue().stop();
+  t.pass();
+  EXPECT_TRUE(t.queue().idle());
+}
+
+TYPED_TEST(every_queue, answers_reads_when_it_reaps_before_it_takes) {
+  auto& t = this->made;
+  t.reap_after_submit = false;
+  for (std::uint64_t id = 0; id < 8; ++id) {
+    t.put(make_request(id % 2 == 0 ? operation::read : operation::write, id, 0, {page(1)}));
+    t.pass();
+    t.engine.complete_all();
+  }
+  t.pass();
+  t.pass();
+  EXPECT_EQ(t.responses().size(), 8U);
+  EXPECT_EQ(t.engine.history.size(), 8U);
+}
+
+// Case 116: Linux tells nobody of a failed flush and flushes no more, so writes are refused: those
+// it does tell of.
+TYPED_TEST(every_queue, refuses_writes_after_a_flush_has_failed) {
+  auto& t = this->made;
+  EXPECT_EQ(t.answer_to(make_request(operation::write, 1, 0, {page(1)})).status, okay);
+  t.put(make_request(operation::flush, 2, 0, {}));
+  t.pass();
+  t.engine.complete(0, -EIO);
+  t.pass();
+  EXPECT_EQ(t.responses().at(0).status, error);
+  EXPECT_EQ(t.answer_to(make_request(operation::write, 3, 0, {page(1)})).status, error);
+  EXPECT_EQ(t.answer_to(t.make_indirect(operation::write, 4, 0, {page(1)})).status, error);
+  EXPECT_EQ(t.answer_to(make_request(operation::flush, 5, 0, {page(1)})).status, error);
+  EXPECT_EQ(t.answer_to(make_request(operation::read, 6, 0, {page(1)})).status, okay);
+}
+
 using copying = queue_under_test<abi::x86_64, grant::batched_copy>;
 
 TEST(copying_queue, needs_one_call_each_way_one_submission_and_one_notification_for_32_requests) {
   copying t;
   t.engine.complete_at_once = true;
   for (std::uint64_t id = 0; id < 32; ++id) {
-    t.put(make_request(id % 2 == 0 ? operation::read : operation::write, id, id * 8, {page(static_cast<std::uint32_t>(id + 1))}));
+    t.put(make_request(id % 2 == 0 ? operation::read : operation::write, id, id * 8,
+                       {page(static_cast<std::uint32_t>(id + 1))}));
   }
   t.pass();
   EXPECT_EQ(t.responses().size(), 32U);
@@ -358,7 +419,8 @@ TEST(copying_queue, takes_no_more_than_its_budget_and_the_rest_later) {
   t.pass();
 }
 
-// Case 126: one response, when both the earlier writes are durable and the data is written; a failed flush fails it.
+// Case 126: one response, when both the earlier writes are durable and the data is written; a
+// failed flush fails it.
 TEST(copying_queue, flushes_before_it_writes_the_data_of_a_flush) {
   copying t;
   t.put(make_request(operation::flush, 1, 0, {page(1), page(2)}));
@@ -447,7 +509,7 @@ TEST_F(barriers, that_fail_are_answered_with_an_error_and_let_the_rest_go_on) {
   t.put(make_request(operation::write_barrier, 2, 8, {page(2)}));
   t.put(make_request(operation::write, 3, 16, {page(3)}));
   t.pass();
-  t.engine.complete(0);        // the flush before
+  t.engine.complete(0);  // the flush before
   t.pass();
   t.engine.complete(0, -EIO);  // the data
   t.pass();
@@ -505,7 +567,9 @@ TEST(stopped_queue, says_so_once) {
   static int calls = 0;
   calls = 0;
   blk::queue_setup setup{.ring = t.bytes()};
-  setup.attention = [](void*, protocol_error why) noexcept { calls += why == protocol_error::none ? 1 : 100; };
+  setup.attention = [](void*, protocol_error why) noexcept {
+    calls += why == protocol_error::none ? 1 : 100;
+  };
   copying::queue_type queue(setup, {.max_pieces = 256}, t.device, t.mapper, t.events, t.engine);
   queue.service(10);
   EXPECT_EQ(calls, 0);

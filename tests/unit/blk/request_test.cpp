@@ -46,8 +46,9 @@ TEST_F(examine, takes_1_to_11_segments_for_read_and_write_and_0_to_11_for_flush_
       EXPECT_EQ(of(op, segments).what, some ? plan::kind::transfer : plan::kind::refuse);
     }
     for (const std::uint8_t op : {operation::flush, operation::write_barrier}) {
-      EXPECT_EQ(of(op, segments).what,
-                segments == 0 ? plan::kind::flush : some ? plan::kind::transfer : plan::kind::refuse);
+      EXPECT_EQ(of(op, segments).what, segments == 0 ? plan::kind::flush
+                                       : some        ? plan::kind::transfer
+                                                     : plan::kind::refuse);
     }
   }
 }
@@ -68,8 +69,9 @@ TEST_F(examine, says_not_supported_to_what_is_unknown_or_not_offered) {
 // Case 33.
 TEST_F(examine, refuses_everything_that_modifies_a_read_only_device) {
   device.read_only = true;
-  for (const plan& p : {of(operation::write, 1), of(operation::write_barrier, 1), of(operation::flush, 1),
-                        of(operation::indirect, 1, operation::write), discard(0, 8)}) {
+  for (const plan& p :
+       {of(operation::write, 1), of(operation::write_barrier, 1), of(operation::flush, 1),
+        of(operation::indirect, 1, operation::write), discard(0, 8)}) {
     EXPECT_EQ(p.what, plan::kind::refuse);
     EXPECT_EQ(p.status, wire::status::error);
   }
@@ -83,7 +85,8 @@ TEST_F(examine, takes_reads_and_writes_of_1_to_the_offered_number_of_segments_in
   for (const std::uint16_t segments : std::initializer_list<std::uint16_t>{1, 11, 12, 256}) {
     EXPECT_EQ(of(operation::indirect, segments, operation::write).what, plan::kind::transfer);
   }
-  for (const std::uint16_t segments : std::initializer_list<std::uint16_t>{0, 257, 513, 4097, 0xffff}) {
+  for (const std::uint16_t segments :
+       std::initializer_list<std::uint16_t>{0, 257, 513, 4097, 0xffff}) {
     EXPECT_EQ(of(operation::indirect, segments, operation::read).what, plan::kind::refuse);
   }
   for (unsigned inner = 2; inner <= 255; ++inner) {
@@ -135,7 +138,8 @@ TEST_F(lay_out, takes_exactly_the_segments_that_lie_in_a_page) {
   for (unsigned first = 0; first <= 255; ++first) {
     for (unsigned last = 0; last <= 255; ++last) {
       const bool good = first <= last && last <= 7;
-      ASSERT_EQ(of({page(1, static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last))}, 0), good);
+      ASSERT_EQ(of({page(1, static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last))}, 0),
+                good);
       if (good) {
         EXPECT_EQ(pieces[0].offset, first * 512);
         EXPECT_EQ(pieces[0].length, (last - first + 1) * 512);

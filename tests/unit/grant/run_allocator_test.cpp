@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs from a bitmap: held against a plain vector of flags over random histories, and at the edges of its words.
+// Runs from a bitmap: held against a plain vector of flags over random histories, and at the edges
+// of its words.
 #include "pvring/grant/run_allocator.hpp"
 
 #include <gtest/gtest.h>

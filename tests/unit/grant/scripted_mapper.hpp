@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A grant handle without a platform: peer pages are ordinary memory, results follow a script, and every call is recorded.
-// For what a strategy does; that a platform does what it should is tested elsewhere.
+// A grant handle without a platform: peer pages are ordinary memory, results follow a script, and
+// every call is recorded. For what a strategy does; that a platform does what it should is tested
+// elsewhere.
 #pragma once
 
 #include <cerrno>
@@ -47,7 +48,8 @@ class scripted_mapper {
   [[nodiscard]] bool has_copy() const noexcept { return copies; }
   [[nodiscard]] std::size_t batch_limit() const noexcept { return 1024; }
 
-  platform::map_result map(domain_id /*domain*/, std::span<const platform::grant_reference> references,
+  platform::map_result map(domain_id /*domain*/,
+                           std::span<const platform::grant_reference> references,
                            platform::access access) noexcept {
     maps.push_back({{references.begin(), references.end()}, access});
     if (!map_errors.empty()) {
@@ -63,10 +65,12 @@ class scripted_mapper {
         return {{}, EINVAL};
       }
     }
-    // Contiguous, as a platform's is; the peer's bytes are copied, as no test here looks through a mapping.
+    // Contiguous, as a platform's is; the peer's bytes are copied, as no test here looks through a
+    // mapping.
     auto region = std::make_unique<std::byte[]>(references.size() * platform::page_size);
     for (std::size_t i = 0; i < references.size(); ++i) {
-      std::memcpy(region.get() + i * platform::page_size, peer[references[i]].bytes.data(), platform::page_size);
+      std::memcpy(region.get() + i * platform::page_size, peer[references[i]].bytes.data(),
+                  platform::page_size);
     }
     const platform::mapping pages{region.get(), static_cast<std::uint32_t>(references.size())};
     live_.emplace(pages.address, std::pair(std::move(region), pages.count));
@@ -85,7 +89,8 @@ class scripted_mapper {
     return 0;
   }
 
-  int copy(domain_id /*domain*/, platform::direction way, std::span<platform::copy_operation> operations) noexcept {
+  int copy(domain_id /*domain*/, platform::direction way,
+           std::span<platform::copy_operation> operations) noexcept {
     copy_calls.emplace_back(operations.begin(), operations.end());
     copy_directions.push_back(way);
     if (!copy_errors.empty()) {

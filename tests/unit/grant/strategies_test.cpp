@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The three strategies against a scripted grant handle: how calls are batched, who fails when a call does, what is
-// unmapped when, and how backpressure ends.
+// The three strategies against a scripted grant handle: how calls are batched, who fails when a
+// call does, what is unmapped when, and how backpressure ends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -70,7 +70,9 @@ struct request {
   }
 };
 
-piece whole(platform::grant_reference reference) { return {.reference = reference, .offset = 0, .length = 4096}; }
+piece whole(platform::grant_reference reference) {
+  return {.reference = reference, .offset = 0, .length = 4096};
+}
 
 constexpr auto ignore = [](const grant::released&) {};
 constexpr auto ignore_lease = [](lease_state&) {};
@@ -158,7 +160,8 @@ TEST_F(batched_copy, repeats_a_call_that_failed_as_a_whole_request_by_request) {
   grant::batched_copy::bind<scripted_mapper> strategy(mapper, {});
   std::list<request> requests;
   for (platform::grant_reference reference = 1; reference <= 3; ++reference) {
-    request& r = requests.emplace_back(direction::from_peer, std::vector{whole(reference), whole(reference + 10)});
+    request& r = requests.emplace_back(direction::from_peer,
+                                       std::vector{whole(reference), whole(reference + 10)});
     ASSERT_EQ(strategy.acquire(r.lease), acquired::queued);
   }
   strategy.finish_acquires(ignore_lease);
@@ -183,7 +186,8 @@ TEST_F(batched_copy, fails_a_request_whose_own_call_failed) {
 // Case 56: whatever the layout, no operation leaves its local page, and all bytes arrive.
 TEST_F(batched_copy, never_crosses_a_local_page) {
   for (const bool scatter : {true, false}) {
-    grant::batched_copy::bind<scripted_mapper> strategy(mapper, {.max_pieces = 64, .max_leases = 4, .scatter = scatter});
+    grant::batched_copy::bind<scripted_mapper> strategy(
+        mapper, {.max_pieces = 64, .max_leases = 4, .scatter = scatter});
     request r(direction::from_peer, {{.reference = 1, .offset = 512, .length = 3584},
                                      {.reference = 2, .offset = 0, .length = 4096},
                                      {.reference = 3, .offset = 3584, .length = 512},
@@ -221,7 +225,9 @@ TEST_F(batched_copy, places_a_request_in_pieces_when_no_run_is_long_enough) {
       mapper, {.max_pieces = 4, .max_leases = 16, .budget_bytes = 8 * platform::page_size});
   std::list<request> singles;
   for (int i = 0; i < 8; ++i) {
-    ASSERT_EQ(strategy.acquire(singles.emplace_back(direction::to_peer, std::vector{whole(1)}).lease), acquired::ready);
+    ASSERT_EQ(
+        strategy.acquire(singles.emplace_back(direction::to_peer, std::vector{whole(1)}).lease),
+        acquired::ready);
   }
   int i = 0;
   for (request& r : singles) {
@@ -238,14 +244,16 @@ TEST_F(batched_copy, places_a_request_in_pieces_when_no_run_is_long_enough) {
 
 TEST_F(batched_copy, runs_early_rather_than_split_a_request_between_calls) {
   // 512 operations fit; 11 pieces each: the 47th request does not.
-  grant::batched_copy::bind<scripted_mapper> strategy(mapper, {.max_leases = 64, .budget_bytes = 1024 * 4096});
+  grant::batched_copy::bind<scripted_mapper> strategy(
+      mapper, {.max_leases = 64, .budget_bytes = 1024 * 4096});
   std::list<request> requests;
   for (int i = 0; i < 60; ++i) {
     std::vector<piece> pieces;
     for (platform::grant_reference reference = 1; reference <= 11; ++reference) {
       pieces.push_back(whole(reference));
     }
-    ASSERT_EQ(strategy.acquire(requests.emplace_back(direction::from_peer, pieces).lease), acquired::queued);
+    ASSERT_EQ(strategy.acquire(requests.emplace_back(direction::from_peer, pieces).lease),
+              acquired::queued);
   }
   std::size_t seen = 0;
   strategy.finish_acquires([&](lease_state& lease) { seen += lease.error == 0; });
@@ -272,7 +280,8 @@ TEST_F(map_each, makes_one_call_per_request_and_unmaps_it_whole_before_its_answe
   EXPECT_EQ(mapper.maps[0].references, (std::vector<platform::grant_reference>{1, 2, 3}));
   EXPECT_EQ(r.lease.buffers, 1U);
   std::size_t mapped_at_proof = 99;
-  strategy.release(r.lease, true, [&](const grant::released&) { mapped_at_proof = mapper.mapped_pages; });
+  strategy.release(r.lease, true,
+                   [&](const grant::released&) { mapped_at_proof = mapper.mapped_pages; });
   EXPECT_EQ(mapped_at_proof, 0U);
   ASSERT_EQ(mapper.unmaps.size(), 1U);
   EXPECT_EQ(mapper.unmaps[0].count, 3U);
@@ -296,13 +305,15 @@ TEST_F(map_each, maps_for_reading_what_a_write_carries_and_for_writing_what_a_re
   EXPECT_EQ(mapper.mapped_pages, 0U);
 }
 
-// Case 46: one bad reference among good ones; the request fails, its neighbours do not, and nothing stays mapped.
+// Case 46: one bad reference among good ones; the request fails, its neighbours do not, and nothing
+// stays mapped.
 TEST_F(map_each, leaves_nothing_mapped_after_a_request_that_failed) {
   grant::map_each::bind<scripted_mapper> strategy(mapper, {});
   for (int round = 0; round < 10000; ++round) {
     for (const std::vector<platform::grant_reference>& references :
          {std::vector<platform::grant_reference>{1, 999, 2}, {999, 1, 2}, {1, 2, 999}}) {
-      request r(direction::from_peer, {whole(references[0]), whole(references[1]), whole(references[2])});
+      request r(direction::from_peer,
+                {whole(references[0]), whole(references[1]), whole(references[2])});
       ASSERT_EQ(strategy.acquire(r.lease), acquired::failed);
       ASSERT_EQ(r.lease.error, -EIO);
       strategy.release(r.lease, true, ignore);
@@ -369,14 +380,16 @@ TEST_F(persistent_pool, never_uses_a_read_only_page_to_store_into) {
   once(strategy, direction::from_peer, {whole(1)});
 }
 
-// Case 53: a mapping goes whole, with the address and count that it was made with, and only when all of it is unused.
+// Case 53: a mapping goes whole, with the address and count that it was made with, and only when
+// all of it is unused.
 TEST_F(persistent_pool, evicts_whole_mappings_that_are_wholly_unused) {
   pool strategy(mapper, {.max_pieces = 4, .quota_pages = 6});
   once(strategy, direction::from_peer, {whole(1), whole(2), whole(3)});
   request holder(direction::from_peer, {whole(2)});
   ASSERT_EQ(strategy.acquire(holder.lease), acquired::ready);
   request large(direction::from_peer, {whole(10), whole(11), whole(12), whole(13)});
-  EXPECT_EQ(strategy.acquire(large.lease), acquired::wait) << "page 2 is in use, so 1 and 3 stay as well";
+  EXPECT_EQ(strategy.acquire(large.lease), acquired::wait)
+      << "page 2 is in use, so 1 and 3 stay as well";
   EXPECT_TRUE(mapper.unmaps.empty());
   strategy.release(holder.lease, true, ignore);
   ASSERT_EQ(strategy.acquire(large.lease), acquired::ready);
@@ -421,7 +434,8 @@ TEST_F(persistent_pool, gives_up_what_idled) {
   once(strategy, direction::from_peer, {whole(1)});
 }
 
-// Cases 49, 60: a failing call leaves nothing behind, and the pages that were found are let go again.
+// Cases 49, 60: a failing call leaves nothing behind, and the pages that were found are let go
+// again.
 TEST_F(persistent_pool, lets_go_of_hits_when_the_misses_cannot_be_mapped) {
   pool strategy(mapper, {});
   once(strategy, direction::from_peer, {whole(1)});
@@ -480,7 +494,8 @@ std::string_view chosen(const grant::circumstances& known, std::string_view only
 }
 
 TEST(choice, takes_the_first_strategy_that_can_run) {
-  EXPECT_EQ(chosen({.has_copy = true, .frontend_persistent = true, .mapping_safe = true}), "batched_copy");
+  EXPECT_EQ(chosen({.has_copy = true, .frontend_persistent = true, .mapping_safe = true}),
+            "batched_copy");
   EXPECT_EQ(chosen({.frontend_persistent = true, .mapping_safe = true}), "persistent_pool");
   EXPECT_EQ(chosen({.mapping_safe = true}), "map_each");
   EXPECT_EQ(chosen({}), "none");
@@ -493,7 +508,8 @@ TEST(choice, advertises_persistent_grants_only_where_they_would_be_used) {
   EXPECT_TRUE(grant::wants_persistent<grants>({.mapping_safe = true}));
   EXPECT_TRUE(grant::wants_persistent<grants>(with_copy, "persistent_pool"));
   EXPECT_TRUE(grant::wants_persistent<persistent_first>(with_copy));
-  EXPECT_FALSE(grant::wants_persistent<persistent_first>({.has_copy = true})) << "mapping is not safe";
+  EXPECT_FALSE(grant::wants_persistent<persistent_first>({.has_copy = true}))
+      << "mapping is not safe";
 }
 
 TEST(choice, names_what_it_knew) {

@@ -76,7 +76,7 @@ TEST_F(Answer, ObligationIsOwedUntilItIsSettled) {
   duty owed = one_duty(77);
   EXPECT_TRUE(owed.owed());
   answer given = std::move(owed).settle(3);
-  EXPECT_FALSE(owed.owed());  // NOLINT(bugprone-use-after-move): that is what is tested
+  EXPECT_FALSE(owed.owed());  // NOLINT: moved from, and that is what is tested
   EXPECT_EQ(given.to().number, 77U);
   EXPECT_EQ(given.status(), 3U);
   back_.respond(std::move(given));
@@ -86,7 +86,7 @@ TEST_F(Answer, ObligationIsOwedUntilItIsSettled) {
 TEST_F(Answer, MovingHandsTheDutyOn) {
   duty a = one_duty(8);
   duty b(std::move(a));
-  EXPECT_FALSE(a.owed());  // NOLINT(bugprone-use-after-move)
+  EXPECT_FALSE(a.owed());  // NOLINT: moved from
   EXPECT_TRUE(b.owed());
   duty c;
   EXPECT_FALSE(c.owed());
@@ -149,7 +149,7 @@ TEST_F(AnswerDeathTest, SettlingTwiceIsABug) {
       {
         duty owed = one_duty();
         back_.respond(std::move(owed).settle(0));
-        back_.respond(std::move(owed).settle(0));  // NOLINT(bugprone-use-after-move)
+        back_.respond(std::move(owed).settle(0));  // NOLINT: moved from
       },
       "answered twice");
 }
@@ -160,7 +160,7 @@ TEST_F(AnswerDeathTest, GivingAnAnswerTwiceIsABug) {
         duty another = one_duty();
         answer given = one_duty().settle(0);
         back_.respond(std::move(given));
-        back_.respond(std::move(given));  // NOLINT(bugprone-use-after-move)
+        back_.respond(std::move(given));  // NOLINT: moved from
         another.abandon();
       },
       "answered twice");

@@ -13,9 +13,9 @@
 namespace pvring::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using test::memory_config;
 using test::served_disk;
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t sectors = 2048;
 
@@ -30,8 +30,9 @@ class BlockLoad : public ::testing::Test {
 };
 
 TEST_F(BlockLoad, DoesWhatItWasToldTo) {
-  block_load load(disk_.queue(), {{&model_}},
-                  {.depth = 8, .write_percent = 30, .discard_percent = 10, .requests_per_flush = 20});
+  block_load load(
+      disk_.queue(), {{&model_}},
+      {.depth = 8, .write_percent = 30, .discard_percent = 10, .requests_per_flush = 20});
   load.run_requests(1000);
   const block_load_counts& counts = load.counts();
   EXPECT_EQ(counts.requests(), 1000U);

@@ -44,11 +44,13 @@ TEST(BlockRequest, CompletionsShowPartsInOrder) {
   std::array<std::byte, 8192> pages{};
   pages[512] = std::byte{1};
   pages[4096] = std::byte{2};
-  const std::vector<block_completion::part> parts{{pages.data(), {1, 1}}, {pages.data() + 4096, {0, 1}}};
+  const std::vector<block_completion::part> parts{{pages.data(), {1, 1}},
+                                                  {pages.data() + 4096, {0, 1}}};
   block_completion end;
   end.parts = parts;
   std::vector<std::size_t> offsets;
-  end.for_each_part([&](std::size_t offset, std::span<const std::byte>) { offsets.push_back(offset); });
+  end.for_each_part(
+      [&](std::size_t offset, std::span<const std::byte>) { offsets.push_back(offset); });
   EXPECT_EQ(offsets, (std::vector<std::size_t>{0, 512}));
   std::vector<std::byte> copy(3 * 512);
   end.copy_to(copy);

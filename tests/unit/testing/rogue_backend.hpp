@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A strict_queue and a backend that is played by hand: it looks at requests and writes whatever responses a test wants, also
-// such as no ring of ours would write.
+// A strict_queue and a backend that is played by hand: it looks at requests and writes whatever
+// responses a test wants, also such as no ring of ours would write.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,14 @@ class rogue_backend {
   explicit rogue_backend(const rogue_setup& setup = {})
       : host(platform::emulated_host::create()),
         guest(host.create_domain(guest_id)),
-        queue(guest, 0, 0, log, [](void* self) { ++static_cast<rogue_backend*>(self)->idle_calls; },
-              this),
+        queue(
+            guest, 0, 0, log, [](void* self) { ++static_cast<rogue_backend*>(self)->idle_calls; },
+            this),
         dom0(host),
         grants(dom0.open_grants(1000)),
         events(dom0.open_events()),
         produced(setup.ring_start) {
-    queue.prepare(
-        {.abi = Abi, .ring_start = setup.ring_start, .guard_pages = setup.guard_pages});
+    queue.prepare({.abi = Abi, .ring_start = setup.ring_start, .guard_pages = setup.guard_pages});
     queue.open(setup.persistent, setup.max_indirect_segments);
     ring = grants.map(guest_id, queue.ring_references(), platform::access::read_write).pages;
     port = events.bind(guest_id, queue.port());

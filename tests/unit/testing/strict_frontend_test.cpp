@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The strict frontend's side of the handshake, against nodes that a test writes: what it asks for, what it writes, and when it
-// closes the device.
+// The strict frontend's side of the handshake, against nodes that a test writes: what it asks for,
+// what it writes, and when it closes the device.
 #include "pvring/testing/strict_frontend.hpp"
 
 #include <gmock/gmock.h>
@@ -15,8 +15,8 @@
 namespace pvring::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using protocol::xenbus_state;
+using ::testing::HasSubstr;
 
 using nodes = std::map<std::string, std::string>;
 
@@ -55,7 +55,8 @@ class StrictFrontend : public ::testing::Test {
   platform::emulated dom0_{host_};
   platform::emulated_store store_ = dom0_.open_store();
   xenbus::device_path path_ = xenbus::create_device(
-      store_, xenbus::describe_vbd({.frontend_domain = guest_id, .type = "vbd", .device = 51712}, {}));
+      store_,
+      xenbus::describe_vbd({.frontend_domain = guest_id, .type = "vbd", .device = 51712}, {}));
 };
 
 TEST_F(StrictFrontend, WaitsForTheBackendsOffer) {
@@ -75,7 +76,8 @@ TEST_F(StrictFrontend, WritesTheOldNodesForOneQueueOfOnePage) {
   EXPECT_EQ(read("feature-persistent"), "1");
   EXPECT_NE(read("ring-ref"), "(missing)");
   EXPECT_NE(read("event-channel"), "(missing)");
-  for (const char* absent : {"ring-ref0", "ring-page-order", "multi-queue-num-queues", "queue-0/ring-ref"}) {
+  for (const char* absent :
+       {"ring-ref0", "ring-page-order", "multi-queue-num-queues", "queue-0/ring-ref"}) {
     EXPECT_EQ(read(absent), "(missing)") << absent;
   }
 }
@@ -87,7 +89,9 @@ TEST_F(StrictFrontend, TakesTheLesserOfWhatIsWantedAndOffered) {
                          .ring_page_order = 4,
                          .persistent = false,
                          .max_indirect_segments = 64});
-  offer({{"multi-queue-max-queues", "8"}, {"max-ring-page-order", "1"}, {"feature-max-indirect-segments", "256"}});
+  offer({{"multi-queue-max-queues", "8"},
+         {"max-ring-page-order", "1"},
+         {"feature-max-indirect-segments", "256"}});
   settle(front);
   EXPECT_EQ(read("multi-queue-num-queues"), "3");
   EXPECT_EQ(read("ring-page-order"), "1");
@@ -190,7 +194,8 @@ TEST_F(StrictFrontend, LeavesNoNodeOfAnEarlierConnectionBehind) {
   settle(front);
   EXPECT_EQ(front.state(), xenbus_state::initialised);
   EXPECT_NE(read("ring-ref"), "(missing)");
-  for (const char* absent : {"ring-ref0", "ring-page-order", "multi-queue-num-queues", "queue-0", "queue-1"}) {
+  for (const char* absent :
+       {"ring-ref0", "ring-page-order", "multi-queue-num-queues", "queue-0", "queue-1"}) {
     EXPECT_EQ(read(absent), "(missing)") << absent;
   }
 }
@@ -201,7 +206,8 @@ TEST_F(StrictFrontend, UndoesWhatItPreparedWhereTheGuestHasNotEnoughPages) {
   platform::emulated dom0(small);
   auto store = dom0.open_store();
   const auto path = xenbus::create_device(
-      store, xenbus::describe_vbd({.frontend_domain = guest_id, .type = "vbd", .device = 51712}, {}));
+      store,
+      xenbus::describe_vbd({.frontend_domain = guest_id, .type = "vbd", .device = 51712}, {}));
   strict_frontend front(small, path.identity(), {.queues = 2, .ring_page_order = 4});
   store.write(path.backend() + "/multi-queue-max-queues", "2");
   store.write(path.backend() + "/max-ring-page-order", "4");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The strict frontend's queue against a backend that does what no backend may: each offence is recorded, and nothing that
-// is right is.
+// The strict frontend's queue against a backend that does what no backend may: each offence is
+// recorded, and nothing that is right is.
 #include "pvring/testing/strict_queue.hpp"
 
 #include <gmock/gmock.h>
@@ -31,10 +31,9 @@ TYPED_TEST_SUITE(StrictQueueWire, both_abis);
 TYPED_TEST(StrictQueueWire, PutsDirectRequestsWithTheirPagesAndData) {
   TypeParam b;
   const std::vector<block_segment> parts{{3, 7}, {0, 7}, {2, 2}};
-  const auto tag = b.queue.submit({.operation = operation::write, .sector = 0x123456789aU, .segments = parts},
-                                  [](std::size_t offset, std::span<std::byte> bytes) {
-                                    make_content(bytes, offset / 512, 9);
-                                  });
+  const auto tag = b.queue.submit(
+      {.operation = operation::write, .sector = 0x123456789aU, .segments = parts},
+      [](std::size_t offset, std::span<std::byte> bytes) { make_content(bytes, offset / 512, 9); });
   ASSERT_TRUE(tag);
   EXPECT_EQ(b.request_producer(), 0U) << "the backend must not see it before it is published";
   EXPECT_TRUE(b.queue.publish());
@@ -53,7 +52,8 @@ TYPED_TEST(StrictQueueWire, PutsDirectRequestsWithTheirPagesAndData) {
     std::vector<std::byte> expected(parts[i].bytes());
     make_content(expected, sector, 9);
     EXPECT_EQ(std::memcmp(page.address + parts[i].offset(), expected.data(), expected.size()), 0);
-    EXPECT_FALSE(b.map(seen.direct[i].gref, platform::access::read_write)) << "data to be written is read-only";
+    EXPECT_FALSE(b.map(seen.direct[i].gref, platform::access::read_write))
+        << "data to be written is read-only";
     ASSERT_EQ(b.grants.unmap(page), 0);
     sector += parts[i].sectors();
   }
@@ -227,7 +227,8 @@ TEST(StrictQueue, UsesWhatABackendKeepsMappedFirstWherePersistentWasAgreed) {
   b.queue.publish();
   const auto second = b.request(1);
   EXPECT_EQ(second.direct[0].gref, first.direct[1].gref);
-  EXPECT_TRUE(b.map(second.direct[1].gref, platform::access::read_write)) << "persistent grants are writable";
+  EXPECT_TRUE(b.map(second.direct[1].gref, platform::access::read_write))
+      << "persistent grants are writable";
   EXPECT_EQ(b.violations(), "");
   b.respond(*again, operation::write);
   EXPECT_EQ(b.take().size(), 1U);
@@ -236,7 +237,8 @@ TEST(StrictQueue, UsesWhatABackendKeepsMappedFirstWherePersistentWasAgreed) {
 
 TEST(StrictQueue, SeesWhatIsStoredOutsideASegment) {
   constexpr std::size_t inside = 2 * 512;
-  for (const std::size_t at : {inside, std::size_t{2 * 512 - 1}, std::size_t{4 * 512}, std::size_t{4095}}) {
+  for (const std::size_t at :
+       {inside, std::size_t{2 * 512 - 1}, std::size_t{4 * 512}, std::size_t{4095}}) {
     rogue_64 b({.guard_pages = true});
     const std::vector<block_segment> part{{2, 3}};
     const auto tag = b.queue.submit({.segments = part});
@@ -338,7 +340,8 @@ TEST(StrictQueue, CountsInterruptsAndThoseWithoutAReason) {
 TEST(StrictQueue, EndsWhatWasNotAnsweredWhenTheBackendIsGone) {
   rogue_64 b;
   const auto first = b.queue.submit({.sector = 8, .segments = one_page, .cookie = 1});
-  const auto second = b.queue.submit({.operation = operation::write, .sector = 16, .segments = one_page});
+  const auto second =
+      b.queue.submit({.operation = operation::write, .sector = 16, .segments = one_page});
   b.queue.publish();
   (void)b.grants.unmap(b.ring);
   b.ring = {};
@@ -388,13 +391,15 @@ TEST(StrictQueue, GivesNothingWhereTheGuestHasNoPagesLeft) {
   const auto host = platform::emulated_host::create({.pages_per_domain = 16});
   auto guest = host.create_domain(3);
   violation_log log;
-  strict_queue queue(guest, 0, 0, log, [](void*) {}, nullptr);
+  strict_queue queue(
+      guest, 0, 0, log, [](void*) {}, nullptr);
   queue.prepare({});
   queue.open(false, 0);
   const auto segments = segments_for(80);
   EXPECT_TRUE(queue.submit({.segments = segments}));
   EXPECT_FALSE(queue.submit({.segments = segments}));
-  EXPECT_TRUE(queue.submit({.segments = one_page})) << "pages of the one that failed are free again";
+  EXPECT_TRUE(queue.submit({.segments = one_page}))
+      << "pages of the one that failed are free again";
   EXPECT_EQ(queue.in_flight(), 2U);
 }
 

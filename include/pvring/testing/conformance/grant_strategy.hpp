@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What every grant strategy must do, as a typed test suite on the emulated platform: bytes arrive, failures stay where they
-// belong, nothing is unmapped under an engine's hands, and nothing stays behind. Instantiate it with a strategy of your own.
+// What every grant strategy must do, as a typed test suite on the emulated platform: bytes arrive,
+// failures stay where they belong, nothing is unmapped under an engine's hands, and nothing stays
+// behind. Instantiate it with a strategy of your own.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +27,9 @@ class grant_strategy_conformance : public ::testing::Test {
   using bound = typename Strategy::template bind<mapper>;
 
   grant_strategy_conformance()
-      : host_(platform::emulated_host::create()), guest_(host_.create_domain(guest_domain)), platform_(host_, 0) {
+      : host_(platform::emulated_host::create()),
+        guest_(host_.create_domain(guest_domain)),
+        platform_(host_, 0) {
     platform_.set_in_flight(&registry);
     platform_.set_faults(&faults);
     pages_ = guest_.allocate_pages(page_count);
@@ -40,7 +43,8 @@ class grant_strategy_conformance : public ::testing::Test {
     std::vector<grant::piece> pieces;
     std::vector<iovec> storage;
     grant::lease_state lease;
-    request(platform::direction way, std::vector<grant::piece> of) : pieces(std::move(of)), storage(pieces.size()) {
+    request(platform::direction way, std::vector<grant::piece> of)
+        : pieces(std::move(of)), storage(pieces.size()) {
       lease.direction = way;
       lease.pieces = pieces;
       lease.storage = storage;
@@ -49,12 +53,19 @@ class grant_strategy_conformance : public ::testing::Test {
     request& operator=(const request&) = delete;
   };
 
-  [[nodiscard]] std::byte* page(std::uint32_t index) const { return pages_ + index * platform::page_size; }
-  [[nodiscard]] platform::grant_reference reference(std::uint32_t index) const { return references_.at(index); }
-  [[nodiscard]] grant::piece piece(std::uint32_t index, std::uint16_t offset = 0, std::uint16_t length = 4096) const {
+  [[nodiscard]] std::byte* page(std::uint32_t index) const {
+    return pages_ + index * platform::page_size;
+  }
+  [[nodiscard]] platform::grant_reference reference(std::uint32_t index) const {
+    return references_.at(index);
+  }
+  [[nodiscard]] grant::piece piece(std::uint32_t index, std::uint16_t offset = 0,
+                                   std::uint16_t length = 4096) const {
     return {.reference = reference(index), .offset = offset, .length = length};
   }
-  [[nodiscard]] grant::piece bad_piece() const { return {.reference = 0x7fffffff, .offset = 0, .length = 4096}; }
+  [[nodiscard]] grant::piece bad_piece() const {
+    return {.reference = 0x7fffffff, .offset = 0, .length = 4096};
+  }
 
   /// Acquires, as a queue does; what it came to, with `queued` resolved.
   grant::acquired acquire(bound& strategy, request& r) {
@@ -118,9 +129,11 @@ TYPED_TEST_SUITE_P(grant_strategy_conformance);
 
 TYPED_TEST_P(grant_strategy_conformance, brings_the_peers_bytes_in_for_a_write) {
   auto grants = this->platform_.open_grants(256);
-  typename TestFixture::bound strategy(grants, {.domain = TestFixture::guest_domain, .max_pieces = 64});
-  typename TestFixture::request r(platform::direction::from_peer,
-                                  {this->piece(0), this->piece(5, 512, 1024), this->piece(6, 3584, 512)});
+  typename TestFixture::bound strategy(grants,
+                                       {.domain = TestFixture::guest_domain, .max_pieces = 64});
+  typename TestFixture::request r(
+      platform::direction::from_peer,
+      {this->piece(0), this->piece(5, 512, 1024), this->piece(6, 3584, 512)});
   ASSERT_EQ(this->acquire(strategy, r), grant::acquired::ready);
   const auto got = this->bytes(r);
   ASSERT_EQ(got.size(), 4096U + 1024 + 512);
@@ -132,8 +145,10 @@ TYPED_TEST_P(grant_strategy_conformance, brings_the_peers_bytes_in_for_a_write) 
 
 TYPED_TEST_P(grant_strategy_conformance, takes_out_what_a_read_brought_and_not_a_byte_more) {
   auto grants = this->platform_.open_grants(256);
-  typename TestFixture::bound strategy(grants, {.domain = TestFixture::guest_domain, .max_pieces = 64});
-  typename TestFixture::request r(platform::direction::to_peer, {this->piece(3, 1024, 512), this->piece(4)});
+  typename TestFixture::bound strategy(grants,
+                                       {.domain = TestFixture::guest_domain, .max_pieces = 64});
+  typename TestFixture::request r(platform::direction::to_peer,
+                                  {this->piece(3, 1024, 512), this->piece(4)});
   ASSERT_EQ(this->acquire(strategy, r), grant::acquired::ready);
   this->fill(r, std::byte{0xcc});
   EXPECT_EQ(this->release(strategy, r), 0);
@@ -146,7 +161,8 @@ TYPED_TEST_P(grant_strategy_conformance, takes_out_what_a_read_brought_and_not_a
 
 TYPED_TEST_P(grant_strategy_conformance, fails_only_the_request_with_the_bad_reference) {
   auto grants = this->platform_.open_grants(256);
-  typename TestFixture::bound strategy(grants, {.domain = TestFixture::guest_domain, .max_pieces = 64});
+  typename TestFixture::bound strategy(grants,
+                                       {.domain = TestFixture::guest_domain, .max_pieces = 64});
   using held = typename TestFixture::request;
   std::list<held> requests;
   requests.emplace_back(platform::direction::from_peer, std::vector{this->piece(0)});
@@ -169,7 +185,8 @@ TYPED_TEST_P(grant_strategy_conformance, fails_only_the_request_with_the_bad_ref
 
 TYPED_TEST_P(grant_strategy_conformance, has_the_proof_only_when_the_pages_are_let_go) {
   auto grants = this->platform_.open_grants(256);
-  typename TestFixture::bound strategy(grants, {.domain = TestFixture::guest_domain, .max_pieces = 64});
+  typename TestFixture::bound strategy(grants,
+                                       {.domain = TestFixture::guest_domain, .max_pieces = 64});
   typename TestFixture::request r(platform::direction::from_peer, {this->piece(0), this->piece(1)});
   ASSERT_EQ(this->acquire(strategy, r), grant::acquired::ready);
   ASSERT_EQ(this->release(strategy, r), 0);
@@ -193,8 +210,9 @@ TYPED_TEST_P(grant_strategy_conformance, never_unmaps_a_page_that_an_engine_uses
   std::list<held> flying;
   for (std::uint32_t round = 0; round < 200; ++round) {
     const std::uint32_t first = round * 7 % 60;
-    held& r = flying.emplace_back(round % 2 == 0 ? platform::direction::to_peer : platform::direction::from_peer,
-                                     std::vector{this->piece(first), this->piece(first + 1), this->piece(first + 2)});
+    held& r = flying.emplace_back(
+        round % 2 == 0 ? platform::direction::to_peer : platform::direction::from_peer,
+        std::vector{this->piece(first), this->piece(first + 1), this->piece(first + 2)});
     while (this->acquire(strategy, r) == grant::acquired::wait) {
       r.lease.buffers = 0;
       ASSERT_GT(flying.size(), 1U) << "waits with nobody to wait for";
@@ -223,8 +241,10 @@ TYPED_TEST_P(grant_strategy_conformance, never_unmaps_a_page_that_an_engine_uses
 
 TYPED_TEST_P(grant_strategy_conformance, recovers_from_calls_that_fail_as_a_whole) {
   auto grants = this->platform_.open_grants(256);
-  typename TestFixture::bound strategy(grants, {.domain = TestFixture::guest_domain, .max_pieces = 64});
-  // The first copy call fails and its repetition succeeds; a map call has no repetition, as it names one request.
+  typename TestFixture::bound strategy(grants,
+                                       {.domain = TestFixture::guest_domain, .max_pieces = 64});
+  // The first copy call fails and its repetition succeeds; a map call has no repetition, as it
+  // names one request.
   this->faults.fail_copy(1, EINVAL);
   this->faults.fail_map(1, ENOMEM, 2);
   using held = typename TestFixture::request;
@@ -242,7 +262,8 @@ TYPED_TEST_P(grant_strategy_conformance, recovers_from_calls_that_fail_as_a_whol
 REGISTER_TYPED_TEST_SUITE_P(grant_strategy_conformance, brings_the_peers_bytes_in_for_a_write,
                             takes_out_what_a_read_brought_and_not_a_byte_more,
                             fails_only_the_request_with_the_bad_reference,
-                            has_the_proof_only_when_the_pages_are_let_go, never_unmaps_a_page_that_an_engine_uses,
+                            has_the_proof_only_when_the_pages_are_let_go,
+                            never_unmaps_a_page_that_an_engine_uses,
                             recovers_from_calls_that_fail_as_a_whole);
 
 }  // namespace pvring::testing
