@@ -177,6 +177,7 @@ TEST_P(BlkBackend, KeepsEveryWriteOfAMixedLoad) {
       EXPECT_GT(load.counts().flushes, 0U);
     });
   }
+  disk_->close();
   for (block_model& model : models) {
     const auto wrong =
         model.check(model.first_sector(),

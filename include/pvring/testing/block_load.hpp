@@ -148,9 +148,11 @@ class block_load {
   // False when nothing can be put now.
   bool put_one() {
     namespace operation = protocol::blkif::operation;
-    if (options_.requests_per_flush != 0 && ++since_flush_ >= options_.requests_per_flush) {
-      since_flush_ = 0;
-      return put(nullptr, operation::flush, 0, 0);
+    // Counted when they are put: an attempt that found no room is made again.
+    if (options_.requests_per_flush != 0 && since_flush_ + 1 >= options_.requests_per_flush) {
+      const bool flushed = put(nullptr, operation::flush, 0, 0);
+      since_flush_ = flushed ? 0 : since_flush_;
+      return flushed;
     }
     const block_area& area = areas_[below(areas_.size())];
     const std::uint64_t kind = below(100);
@@ -170,7 +172,12 @@ class block_load {
     const bool free = what == operation::read ? model.begin_read(sector, sectors)
                                               : model.begin_write(sector, sectors);
     // Where something is in flight that must not be overtaken, another place is tried.
-    return !free || put(&area, what, sector, sectors);
+    if (!free) {
+      return true;
+    }
+    const bool done = put(&area, what, sector, sectors);
+    since_flush_ += done ? 1 : 0;
+    return done;
   }
 
   void lay_out(std::uint64_t sectors) {

@@ -50,6 +50,7 @@ TEST_F(BlockLoad, LeavesTheContentOfAnAreaThatIsToKeepIt) {
   load.run_requests(1000);
   EXPECT_GT(load.counts().writes, 100U);
   EXPECT_EQ(load.counts().discards, 0U);
+  disk_.close();
   EXPECT_TRUE(std::equal(before.begin(), before.end(), image_.bytes().begin()));
 }
 

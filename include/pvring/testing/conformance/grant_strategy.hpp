@@ -248,12 +248,16 @@ TYPED_TEST_P(grant_strategy_conformance, recovers_from_calls_that_fail_as_a_whol
   this->faults.fail_copy(1, EINVAL);
   this->faults.fail_map(1, ENOMEM, 2);
   using held = typename TestFixture::request;
-  held first(platform::direction::from_peer, {this->piece(0)});
-  (void)this->acquire(strategy, first);
-  (void)this->release(strategy, first, first.lease.error == 0);
-  held second(platform::direction::from_peer, {this->piece(0), this->piece(1)});
-  EXPECT_EQ(this->acquire(strategy, second), grant::acquired::ready);
-  EXPECT_EQ(this->release(strategy, second), 0);
+  // How many of the failures one request meets is the strategy's own affair; after three there are none left.
+  int failed = 0;
+  for (int i = 0; i < 3; ++i) {
+    held r(platform::direction::from_peer, {this->piece(0), this->piece(1)});
+    const bool good = this->acquire(strategy, r) == grant::acquired::ready;
+    EXPECT_EQ(this->release(strategy, r, good) == 0, good);
+    failed += good ? 0 : 1;
+    EXPECT_TRUE(good || i != 2);
+  }
+  EXPECT_LE(failed, 2);
   EXPECT_EQ(strategy.leases(), 0U);
   strategy.clear();
   EXPECT_EQ(this->mapped(), 0U);
