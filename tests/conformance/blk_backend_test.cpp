@@ -211,6 +211,10 @@ TEST_P(BlkBackend, TransfersIndirectRequestsOfUpTo256Segments) {
   std::uint64_t version = 100;
   for (const std::size_t count : {1U, 11U, 12U, 33U, 255U, 256U}) {
     const std::uint32_t queue = static_cast<std::uint32_t>(count) % queues();
+    // Each queue has a place of its own: ThreadSanitizer cannot see that an answer through one ring
+    // comes before a request through another one, as both ends map the rings at addresses of their
+    // own.
+    const std::uint64_t at = 3 + queue * (disk_sectors / queues());
     // Whole pages; then parts of pages of every kind.
     std::vector<block_segment> whole(count);
     std::vector<block_segment> parts;
@@ -224,10 +228,10 @@ TEST_P(BlkBackend, TransfersIndirectRequestsOfUpTo256Segments) {
         sectors += one.sectors();
       }
       ++version;
-      ASSERT_EQ(write(queue, 3, segments, version, true), 0) << count << " segments";
-      ASSERT_EQ(read(queue, 3, segments, true), content(3, sectors, version))
+      ASSERT_EQ(write(queue, at, segments, version, true), 0) << count << " segments";
+      ASSERT_EQ(read(queue, at, segments, true), content(at, sectors, version))
           << count << " segments";
-      EXPECT_EQ(read(queue, 3 + sectors, testing::segments_for(1)).size(), 512U);
+      EXPECT_EQ(read(queue, at + sectors, testing::segments_for(1)).size(), 512U);
     }
   }
 }

@@ -141,15 +141,16 @@ class mailbox {
   [[nodiscard]] int fd() const noexcept { return wake_fd_; }
 
   [[nodiscard]] bool arm() noexcept {
-    if (own_fd_) {
-      std::uint64_t count = 0;
-      [[maybe_unused]] const auto cleared = ::read(wake_fd_, &count, sizeof count);
+    // Armed before clearing: a signal that is cleared here came after its push, so the look below finds that.
+    signals_ += announce() ? 1 : 0;
+    std::uint64_t count = 0;
+    if (own_fd_ && signals_ != 0 && ::read(wake_fd_, &count, sizeof count) == sizeof count) {
+      signals_ -= static_cast<std::int64_t>(count);
     }
-    announce();
     return !empty();
   }
 
-  void disarm() noexcept { (void)withdraw(); }
+  void disarm() noexcept { signals_ += withdraw() ? 1 : 0; }
 
   /// For a consumer with a shared descriptor: arms without clearing or looking; true when a
   /// producer had written the descriptor since the last time.
@@ -184,6 +185,7 @@ class mailbox {
   boost::lockfree::queue<Handle, boost::lockfree::fixed_sized<true>> queue_;
   std::atomic<bool> armed_{false};
   bool expected_ = false;  // the consumer's own note of what it last stored in armed_
+  std::int64_t signals_ = 0;  // that we know of and have not read: else there is nothing to read
   unique_fd own_fd_;
   int wake_fd_;
 };

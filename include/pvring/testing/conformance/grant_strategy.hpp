@@ -248,7 +248,8 @@ TYPED_TEST_P(grant_strategy_conformance, recovers_from_calls_that_fail_as_a_whol
   this->faults.fail_copy(1, EINVAL);
   this->faults.fail_map(1, ENOMEM, 2);
   using held = typename TestFixture::request;
-  // How many of the failures one request meets is the strategy's own affair; after three there are none left.
+  // How many of the failures one request meets is the strategy's own affair; after three there are
+  // none left.
   int failed = 0;
   for (int i = 0; i < 3; ++i) {
     held r(platform::direction::from_peer, {this->piece(0), this->piece(1)});
