@@ -130,7 +130,7 @@ class scripted_store {
         changed_.emplace_back(path);
       }
     }
-    [[nodiscard]] std::vector<std::string> list(std::string_view path) {
+    [[nodiscard]] std::vector<std::string> list(std::string_view path) const {
       return detail::children(content_, path);
     }
     void set_permissions(std::string_view path, platform::node_permissions permissions) {
@@ -163,7 +163,7 @@ class scripted_store {
       changed(tree_, path, true);
     }
   }
-  [[nodiscard]] std::vector<std::string> list(std::string_view path) {
+  [[nodiscard]] std::vector<std::string> list(std::string_view path) const {
     return detail::children(tree_.content, path);
   }
   void set_permissions(std::string_view path, platform::node_permissions permissions) {
