@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -105,11 +106,17 @@ class mailbox {
   /// handles sees to by having no more of them. The box must outlive the call, not only the
   /// handle's arrival.
   void push(Handle handle) noexcept {
+    // One producer at a time: see `pushing_`. Acquire and release: each sees what the one before it
+    // did.
+    while (pushing_.test_and_set(std::memory_order_acquire)) {
+      std::this_thread::yield();
+    }
     {
       const detail::tagged_list_access access;
       [[maybe_unused]] const bool pushed = queue_.bounded_push(handle);
       assert(pushed && "more handles than places");
     }
+    pushing_.clear(std::memory_order_release);
     // seq_cst: see the class.
     if (armed_.load(std::memory_order_seq_cst) &&
         armed_.exchange(false, std::memory_order_seq_cst)) {
@@ -141,7 +148,8 @@ class mailbox {
   [[nodiscard]] int fd() const noexcept { return wake_fd_; }
 
   [[nodiscard]] bool arm() noexcept {
-    // Armed before clearing: a signal that is cleared here came after its push, so the look below finds that.
+    // Armed before clearing: a signal that is cleared here came after its push, so the look below
+    // finds that.
     signals_ += announce() ? 1 : 0;
     std::uint64_t count = 0;
     if (own_fd_ && signals_ != 0 && ::read(wake_fd_, &count, sizeof count) == sizeof count) {
@@ -183,8 +191,13 @@ class mailbox {
   }
 
   boost::lockfree::queue<Handle, boost::lockfree::fixed_sized<true>> queue_;
+  // Boost's tags have 16 bits and do not survive a node's time in its list of free nodes, so a
+  // producer that was held up while it linked could link to a node that others have recycled
+  // meanwhile, and its handle would be out of reach. With one producer at a time nobody recycles
+  // under its hands. The consumer never waits for it.
+  std::atomic_flag pushing_ = ATOMIC_FLAG_INIT;
   std::atomic<bool> armed_{false};
-  bool expected_ = false;  // the consumer's own note of what it last stored in armed_
+  bool expected_ = false;     // the consumer's own note of what it last stored in armed_
   std::int64_t signals_ = 0;  // that we know of and have not read: else there is nothing to read
   unique_fd own_fd_;
   int wake_fd_;
