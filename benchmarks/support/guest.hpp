@@ -133,6 +133,28 @@ class guest {
     ring_->put(outgoing_);
   }
 
+  /// Puts a read or write of `segments` pages with `sectors` sectors of each, from its start. \pre the ring has space
+  void put_segments(std::uint32_t tag, std::uint8_t operation, std::uint64_t sector, std::uint16_t segments,
+                    std::uint8_t sectors) noexcept {
+    const auto& of = tags_[tag];
+    outgoing_.id = tag;
+    outgoing_.sector_number = pvring::untrusted(sector);
+    outgoing_.nr_segments = pvring::untrusted(segments);
+    const bool direct = segments <= blkif::max_direct_segments;
+    outgoing_.operation = direct ? operation : blkif::operation::indirect;
+    outgoing_.indirect_operation = operation;
+    auto* const entries = direct ? outgoing_.direct : reinterpret_cast<blkif::segment*>(of.table);
+    for (std::uint16_t i = 0; i < segments; ++i) {
+      entries[i] = {.gref = of.references[i],
+                    .first_sect = 0,
+                    .last_sect = static_cast<std::uint8_t>(sectors - 1),
+                    .reserved = {}};
+    }
+    std::copy_n(of.table_references.begin(), direct ? 0 : wire::pages_for(segments), outgoing_.indirect_grefs);
+    tags_[tag].last_segment = 0;
+    ring_->put(outgoing_);
+  }
+
   /// Shows what was put; kicks the backend where it wants that. Returns whether it did.
   bool publish() noexcept {
     if (!ring_->publish()) {

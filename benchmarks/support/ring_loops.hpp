@@ -13,7 +13,11 @@
 #include "pvring/protocol/blkif_abi.hpp"
 #include "pvring/ring/back_ring.hpp"
 #include "pvring/ring/front_ring.hpp"
+
+#if __has_include(<xen/io/blkif.h>)
+#define PVRING_BENCH_HAS_XEN
 #include "xen_ring.hpp"
+#endif
 
 namespace bench {
 
@@ -107,6 +111,7 @@ class pvring_loop {
   std::uint64_t kicks_ = 0;
 };
 
+#ifdef PVRING_BENCH_HAS_XEN
 /// Xen's macros for the indices, pvring's primitives for what lies in the slots.
 class macro_loop {
  public:
@@ -229,5 +234,6 @@ class macro_copy_loop {
   std::uint64_t next_ = 0;
   std::uint64_t kicks_ = 0;
 };
+#endif
 
 }  // namespace bench
