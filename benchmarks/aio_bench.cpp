@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Micro benchmarks of the I/O engines, typed over all of them: a batch of transfers submitted and reaped. Every one reads
-// known bytes and looks at them.
+// Micro benchmarks of the I/O engines, typed over all of them: a batch of transfers submitted and
+// reaped. Every one reads known bytes and looks at them.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -65,7 +65,10 @@ void read_batches(benchmark::State& state, Context& context) {
     context.submit(batch);
     while (context.in_flight() != 0) {
       (void)context.reap([&](aio::transfer& t, int error) noexcept {
-        good += error == 0 && *static_cast<const std::byte*>(t.buffers.front().iov_base) == expected(t.offset) ? 1 : 0;
+        good += error == 0 && *static_cast<const std::byte*>(t.buffers.front().iov_base) ==
+                                  expected(t.offset)
+                    ? 1
+                    : 0;
       });
     }
   }
@@ -86,7 +89,8 @@ void memory_engine(benchmark::State& state) {
 BENCHMARK(memory_engine)->Arg(1)->Arg(32)->Arg(128);
 
 struct filler {
-  int operator()(aio::operation, std::uint64_t offset, std::span<const iovec> parts, std::uint64_t) noexcept {
+  int operator()(aio::operation, std::uint64_t offset, std::span<const iovec> parts,
+                 std::uint64_t) noexcept {
     *static_cast<std::byte*>(parts.front().iov_base) = expected(offset);
     return 0;
   }
@@ -101,7 +105,9 @@ BENCHMARK(inline_engine)->Arg(1)->Arg(32)->Arg(128);
 /// A file in memory where there is such a file system, else in the temporary folder.
 class scratch {
  public:
-  scratch() : path_(::access("/dev/shm", W_OK) == 0 ? "/dev/shm/pvring-bench-XXXXXX" : "/tmp/pvring-bench-XXXXXX") {
+  scratch()
+      : path_(::access("/dev/shm", W_OK) == 0 ? "/dev/shm/pvring-bench-XXXXXX"
+                                              : "/tmp/pvring-bench-XXXXXX") {
     const int fd = ::mkstemp(path_.data());
     std::vector<std::byte> bytes(image_bytes);
     for (std::uint64_t at = 0; at < image_bytes; ++at) {
@@ -127,7 +133,8 @@ void libaio(benchmark::State& state) {
   read_batches(state, context);
   const auto& calls = context.counters();
   state.counters["calls_per_transfer"] =
-      static_cast<double>(calls.submit_calls.get() + calls.reap_calls.get() + calls.other_calls.get()) /
+      static_cast<double>(calls.submit_calls.get() + calls.reap_calls.get() +
+                          calls.other_calls.get()) /
       static_cast<double>(calls.transfers.get());
 }
 BENCHMARK_TEMPLATE(libaio, aio::reap_mode::user_space)->Arg(1)->Arg(32)->Arg(128);

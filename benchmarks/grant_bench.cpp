@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Micro benchmarks of the grant strategies, typed over all of them: acquiring and releasing the pages of a batch of requests
-// on the emulated platform. They count pages and check the data that was to be moved.
+// Micro benchmarks of the grant strategies, typed over all of them: acquiring and releasing the
+// pages of a batch of requests on the emulated platform. They count pages and check the data that
+// was to be moved.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -31,7 +32,8 @@ class fixture {
     for (std::uint32_t i = 0; i < batch; ++i) {
       pages_[i] = domain_.allocate_pages();
       std::memset(pages_[i], static_cast<int>(i + 1), pvring::platform::page_size);
-      pieces_[i] = {.reference = domain_.grant(bench::backend_domain, pages_[i], pvring::platform::access::read_write),
+      pieces_[i] = {.reference = domain_.grant(bench::backend_domain, pages_[i],
+                                               pvring::platform::access::read_write),
                     .mark = 0,
                     .offset = 0,
                     .length = bytes};
@@ -109,7 +111,7 @@ void acquire_and_release(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * batch);
   on->clear();
 }
-#define PVRING_BENCH_STRATEGY(strategy)                                                       \
+#define PVRING_BENCH_STRATEGY(strategy)                                                         \
   BENCHMARK_TEMPLATE(acquire_and_release, strategy, direction::from_peer)->Arg(512)->Arg(4096); \
   BENCHMARK_TEMPLATE(acquire_and_release, strategy, direction::to_peer)->Arg(512)->Arg(4096)
 PVRING_BENCH_STRATEGY(grant::batched_copy);

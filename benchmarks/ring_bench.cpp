@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Micro benchmarks of the rings: a round trip of 32 block requests with pvring's rings and with Xen's macros where their
-// headers are there, and the single steps. Each checks what came through.
+// Micro benchmarks of the rings: a round trip of 32 block requests with pvring's rings and with
+// Xen's macros where their headers are there, and the single steps. Each checks what came through.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -52,7 +52,8 @@ void fetch(benchmark::State& state) {
   for (auto _ : state) {
     for (std::uint32_t i = 0; i < bench::ring_batch; ++i) {
       outgoing.id = i;
-      outgoing.direct[segments - 1] = {.gref = i + 8, .first_sect = 0, .last_sect = 7, .reserved = {}};
+      outgoing.direct[segments - 1] = {
+          .gref = i + 8, .first_sect = 0, .last_sect = 7, .reserved = {}};
       expected += 2 * i + 8;
       front.put(outgoing);
     }

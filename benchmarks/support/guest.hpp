@@ -133,9 +133,10 @@ class guest {
     ring_->put(outgoing_);
   }
 
-  /// Puts a read or write of `segments` pages with `sectors` sectors of each, from its start. \pre the ring has space
-  void put_segments(std::uint32_t tag, std::uint8_t operation, std::uint64_t sector, std::uint16_t segments,
-                    std::uint8_t sectors) noexcept {
+  /// Puts a read or write of `segments` pages with `sectors` sectors of each, from its start. \pre
+  /// the ring has space
+  void put_segments(std::uint32_t tag, std::uint8_t operation, std::uint64_t sector,
+                    std::uint16_t segments, std::uint8_t sectors) noexcept {
     const auto& of = tags_[tag];
     outgoing_.id = tag;
     outgoing_.sector_number = pvring::untrusted(sector);
@@ -150,7 +151,8 @@ class guest {
                     .last_sect = static_cast<std::uint8_t>(sectors - 1),
                     .reserved = {}};
     }
-    std::copy_n(of.table_references.begin(), direct ? 0 : wire::pages_for(segments), outgoing_.indirect_grefs);
+    std::copy_n(of.table_references.begin(), direct ? 0 : wire::pages_for(segments),
+                outgoing_.indirect_grefs);
     tags_[tag].last_segment = 0;
     ring_->put(outgoing_);
   }

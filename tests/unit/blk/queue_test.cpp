@@ -103,7 +103,7 @@ TYPED_TEST(every_queue, maps_and_copies_nothing_of_a_request_with_a_bad_segment)
 // Case 26.
 TYPED_TEST(every_queue, takes_0_1_11_and_12_segments_as_the_format_says) {
   auto& t = this->made;
-  for (const std::size_t segments : {0, 1, 11, 12}) {
+  for (const std::size_t segments : {0UL, 1UL, 11UL, 12UL}) {
     std::vector<wire::segment> list;
     for (std::size_t i = 0; i < segments; ++i) {
       list.push_back(page(static_cast<std::uint32_t>(i + 1)));
