@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Mapping each request, keeping pages mapped, copying in batches, copying per request: what each costs a backend, over block
-// size, segment count and depth. It shows where one overtakes the other, in CPU time here and in counts that hold anywhere.
+// Mapping each request, keeping pages mapped, copying in batches, copying per request: what each
+// costs a backend, over block size, segment count and depth. It shows where one overtakes the
+// other, in CPU time here and in counts that hold anywhere.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -33,7 +34,9 @@ struct point {
   std::uint8_t sectors = 8;  ///< of each segment
   std::uint32_t depth = 32;
 
-  [[nodiscard]] std::uint64_t bytes() const { return std::uint64_t{segments} * sectors * sector_bytes; }
+  [[nodiscard]] std::uint64_t bytes() const {
+    return std::uint64_t{segments} * sectors * sector_bytes;
+  }
   [[nodiscard]] std::size_t ring_pages() const { return depth > 64 ? 4 : depth > 32 ? 2 : 1; }
 };
 
@@ -84,7 +87,9 @@ class strategy_contender final : public contender {
  private:
   static device_options options(const point& at) {
     return {.max_indirect_segments = 256,
-            .buffer_bytes = std::size_t{at.depth} * std::max<std::size_t>(at.segments, 12) * page_bytes + (1U << 21U)};
+            .buffer_bytes =
+                std::size_t{at.depth} * std::max<std::size_t>(at.segments, 12) * page_bytes +
+                (1U << 21U)};
   }
   static std::uint64_t calls_of(const pvring::platform::grant_counters& seen) {
     return seen.map_calls.get() + seen.unmap_calls.get() + seen.copy_calls.get();
@@ -104,8 +109,8 @@ class strategy_contender final : public contender {
                        sectors_[tag] + std::uint64_t{i} * at_.sectors);
         }
       }
-      guest_.put_segments(tag, write ? blkif::operation::write : blkif::operation::read, sectors_[tag], at_.segments,
-                          at_.sectors);
+      guest_.put_segments(tag, write ? blkif::operation::write : blkif::operation::read,
+                          sectors_[tag], at_.segments, at_.sectors);
     }
     ++round_;
     (void)guest_.publish();
@@ -119,7 +124,8 @@ class strategy_contender final : public contender {
       }
       good += okay ? 1 : 0;
     });
-    out_.check_equal(good, at_.depth, std::string(Strategy::name) + ": requests that came back with the right data");
+    out_.check_equal(good, at_.depth,
+                     std::string(Strategy::name) + ": requests that came back with the right data");
   }
 
   result& out_;
@@ -137,7 +143,8 @@ class strategy_contender final : public contender {
   std::uint32_t round_ = 0;
 };
 
-/// Nothing but what the memory engine does: the data moved once between the image and a buffer. No strategy can be below.
+/// Nothing but what the memory engine does: the data moved once between the image and a buffer. No
+/// strategy can be below.
 class memory_floor final : public contender {
  public:
   memory_floor(const point& at, pvring::aio::memory_image& image)
@@ -154,7 +161,8 @@ class memory_floor final : public contender {
       for (std::uint32_t tag = 0; tag < at_.depth; ++tag) {
         std::byte* const local = buffer_.data() + tag * at_.bytes();
         std::byte* const there = image_.bytes().data() + offsets_[tag];
-        std::memcpy((tag + i) % 2 != 0 ? there : local, (tag + i) % 2 != 0 ? local : there, at_.bytes());
+        std::memcpy((tag + i) % 2 != 0 ? there : local, (tag + i) % 2 != 0 ? local : there,
+                    at_.bytes());
         // What was written has to be what belongs there, for those who read it afterwards.
         if ((tag + i) % 2 != 0) {
           wrote_.push_back(offsets_[tag]);
@@ -179,10 +187,11 @@ class memory_floor final : public contender {
 };
 
 constexpr std::size_t contenders = 5;
-constexpr const char* names[contenders] = {"map_each", "persistent_pool", "batched_copy", "one copy per request",
-                                           "memcpy alone"};
+constexpr const char* names[contenders] = {"map_each", "persistent_pool", "batched_copy",
+                                           "one copy per request", "memcpy alone"};
 
-std::unique_ptr<contender> make(std::size_t which, result& out, const point& at, pvring::aio::memory_image& image) {
+std::unique_ptr<contender> make(std::size_t which, result& out, const point& at,
+                                pvring::aio::memory_image& image) {
   switch (which) {
     case 0:
       return std::make_unique<strategy_contender<pvring::grant::map_each>>(out, at, image);
@@ -207,17 +216,24 @@ struct sweep {
 
 std::vector<sweep> sweeps(bool smoke) {
   sweep block{"block-size", "over block size, whole pages, depth 32", "bytes per request", {}};
-  for (const std::uint64_t bytes : smoke ? std::vector<std::uint64_t>{512, 65536}
-                                         : std::vector<std::uint64_t>{512, 1024, 2048, 4096, 8192, 16384, 32768, 65536,
-                                                                      131072, 262144, 524288, 1048576}) {
-    const auto segments = static_cast<std::uint16_t>(std::max<std::uint64_t>(1, bytes / page_bytes));
+  for (const std::uint64_t bytes :
+       smoke ? std::vector<std::uint64_t>{512, 65536}
+             : std::vector<std::uint64_t>{512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072,
+                                          262144, 524288, 1048576}) {
+    const auto segments =
+        static_cast<std::uint16_t>(std::max<std::uint64_t>(1, bytes / page_bytes));
     block.points.push_back({static_cast<double>(bytes),
-                            {.segments = segments, .sectors = static_cast<std::uint8_t>(bytes / segments / sector_bytes), .depth = 32}});
+                            {.segments = segments,
+                             .sectors = static_cast<std::uint8_t>(bytes / segments / sector_bytes),
+                             .depth = 32}});
   }
-  sweep segment{"segments", "over segments of one sector each, depth 32", "segments per request", {}};
-  for (const std::uint16_t segments : smoke ? std::vector<std::uint16_t>{1, 32}
-                                            : std::vector<std::uint16_t>{1, 2, 4, 8, 11, 16, 32, 64, 128, 256}) {
-    segment.points.push_back({static_cast<double>(segments), {.segments = segments, .sectors = 1, .depth = 32}});
+  sweep segment{
+      "segments", "over segments of one sector each, depth 32", "segments per request", {}};
+  for (const std::uint16_t segments :
+       smoke ? std::vector<std::uint16_t>{1, 32}
+             : std::vector<std::uint16_t>{1, 2, 4, 8, 11, 16, 32, 64, 128, 256}) {
+    segment.points.push_back(
+        {static_cast<double>(segments), {.segments = segments, .sectors = 1, .depth = 32}});
   }
   sweep depth{"depth", "over requests in flight, 4 KiB each", "requests in flight", {}};
   for (const std::uint32_t n : smoke ? std::vector<std::uint32_t>{1, 16}
@@ -246,13 +262,17 @@ chart empty_chart(const sweep& of, const char* what, const char* y, bool log_y) 
 result measure(const sweep& of, const settings& how) {
   result out(of.name, std::string("grant strategies ") + of.title, !how.smoke);
   out.method =
-      "CPU time of service() alone, half reads and half writes, with the memory engine: the data moves once between the image and "
-      "a buffer, which every strategy pays and 'memcpy alone' shows. All data is checked. Strategies take turns.";
+      "CPU time of service() alone, half reads and half writes, with the memory engine: the data "
+      "moves once between the image and "
+      "a buffer, which every strategy pays and 'memcpy alone' shows. All data is checked. "
+      "Strategies take turns.";
   pvring::aio::memory_image image(image_bytes);
   mark_sectors(image.bytes(), 0);
   chart time = empty_chart(of, "cpu", "ns of CPU per request", true);
   chart calls = empty_chart(of, "hypercalls", "hypercalls per request, as on Xen", false);
-  table lines{.title = std::string("ns of CPU per request (hypercalls per request) ") + of.title, .columns = {of.axis}, .rows = {}};
+  table lines{.title = std::string("ns of CPU per request (hypercalls per request) ") + of.title,
+              .columns = {of.axis},
+              .rows = {}};
   for (const char* name : names) {
     lines.columns.emplace_back(name);
   }
@@ -263,7 +283,11 @@ result measure(const sweep& of, const settings& how) {
     }
     // As many batches as make about 8 MiB, so that points of all sizes take about as long.
     const std::uint64_t batches =
-        how.smoke ? 2 : std::clamp<std::uint64_t>((std::uint64_t{8} << 20U) / (at.depth * std::max<std::uint64_t>(at.bytes(), 4096)), 4, 200);
+        how.smoke
+            ? 2
+            : std::clamp<std::uint64_t>((std::uint64_t{8} << 20U) /
+                                            (at.depth * std::max<std::uint64_t>(at.bytes(), 4096)),
+                                        4, 200);
     cost last[contenders];
     const auto values = interleave(contenders, how.repetitions, [&](std::size_t which) {
       last[which] = all[which]->run(batches);
@@ -307,9 +331,9 @@ result measure(const sweep& of, const settings& how) {
 }
 
 int run(int argc, char** argv) {
-  settings how = read_settings(argc, argv,
-                               "Compares what grant strategies cost, over block size, segment count and depth.",
-                               {"block-size", "segments", "depth"});
+  settings how = read_settings(
+      argc, argv, "Compares what grant strategies cost, over block size, segment count and depth.",
+      {"block-size", "segments", "depth"});
   std::vector<result> results;
   for (const sweep& of : sweeps(how.smoke)) {
     if (how.wants(of.name)) {
