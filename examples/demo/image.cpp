@@ -104,8 +104,13 @@ std::string digest_of_file(const std::string& path, std::uint64_t bytes) {
 }
 
 disk_image::disk_image(const settings& wanted, progress& line)
-    : path_(wanted.out + "/disk.img"), keep_(wanted.keep_image) {
+    : path_(wanted.out + "/pvring-demo.img"), keep_(wanted.keep_image) {
   fs::create_directories(wanted.out);
+  std::error_code none;
+  if (fs::equivalent(wanted.image, path_, none)) {
+    throw std::runtime_error(
+        wanted.image + " is where the working copy would be: choose another folder with --out");
+  }
   try {
     if (wanted.image.empty()) {
       make(wanted, line);

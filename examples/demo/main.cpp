@@ -41,7 +41,8 @@ void add_options(CLI::App& app, demo::settings& wanted, double& seconds) {
       ->capture_default_str();
   app.add_option("--seed", wanted.seed, "of the mixed load")->capture_default_str();
   app.add_flag("--buffered", wanted.buffered, "use the page cache, not direct I/O");
-  app.add_flag("!--no-chart", wanted.chart, "write no SVG chart, which needs gnuplot");
+  app.add_flag_callback(
+      "--no-chart", [&wanted] { wanted.chart = false; }, "write no SVG chart, which needs gnuplot");
   app.add_flag("--keep-image", wanted.keep_image, "do not remove the working image");
   app.add_flag("--verbose", wanted.verbose, "show the library's log");
 }
