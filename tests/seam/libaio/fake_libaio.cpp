@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -55,6 +56,11 @@ long perform(const call& what) {
 }  // namespace
 
 void kernel::post(iocb* object, long res) {
+  const std::uint32_t head = std::atomic_ref(newest->head).load(std::memory_order_acquire);
+  if ((newest->tail + 1) % newest->nr == head) {
+    std::fputs("the completion ring is full: its reader does not give places back\n", stderr);
+    std::abort();
+  }
   io_event& event = newest->events()[newest->tail];
   event = {};
   event.obj = object;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -71,8 +72,29 @@ inline process_identity this_process() noexcept {
   return {pid, 0, read_process_status(pid).start_time};
 }
 
+/// Whether it is this process, without asking the kernel more than its number: a guest whose
+/// backend is in the same process asks about it for every page that stays mapped.
+inline bool is_this_process(const process_identity& who) noexcept {
+  // A child after fork finds its parent's entry here, sees another number, and makes its own.
+  static std::atomic<std::uint32_t> known_pid{0};
+  static std::atomic<std::uint64_t> known_start{0};
+  const auto pid = static_cast<std::uint32_t>(::getpid());
+  if (pid != who.pid) {
+    return false;
+  }
+  // acquire, release: whoever sees the number sees the time that goes with it.
+  if (known_pid.load(std::memory_order_acquire) != pid) {
+    known_start.store(read_process_status(pid).start_time, std::memory_order_relaxed);
+    known_pid.store(pid, std::memory_order_release);
+  }
+  return known_start.load(std::memory_order_relaxed) == who.start_time;
+}
+
 /// Whether the process still runs; one that exited and was not waited for does not.
 inline bool is_alive(const process_identity& who) noexcept {
+  if (is_this_process(who)) {
+    return true;
+  }
   const process_status status = read_process_status(who.pid);
   if (status.found) {
     return !status.exited && (who.start_time == 0 || status.start_time == who.start_time);
