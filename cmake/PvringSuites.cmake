@@ -8,7 +8,13 @@ endif()
 find_package(GTest 1.12 REQUIRED)
 include(GoogleTest)
 
+# What GoogleTest says of each test of a suite that runs as a whole; tests/tools/summary.py reads it.
+set(_reports "${PROJECT_BINARY_DIR}/gtest")
+file(MAKE_DIRECTORY "${_reports}")
+
 # pvring_add_suite(NAME LABEL [LINK target...] SOURCES file...)
+# With PVRING_TEST_SHARDS a suite is that many ctest tests, each a share of it in one process: an instrumented executable
+# takes longer to start than most tests take to run. Without, each test is a process and a ctest test of its own.
 function(pvring_add_suite name label)
   cmake_parse_arguments(PARSE_ARGV 2 suite "" "" "LINK;SOURCES")
   add_executable(${name} ${suite_SOURCES})
@@ -19,11 +25,22 @@ function(pvring_add_suite name label)
   if(PVRING_PCH)
     target_precompile_headers(${name} REUSE_FROM pvring_pch)
   endif()
-  gtest_discover_tests(
-    ${name}
-    TEST_PREFIX "${name}."
-    DISCOVERY_TIMEOUT 120
-    PROPERTIES LABELS ${label} TIMEOUT 300)
+  if(PVRING_TEST_SHARDS)
+    math(EXPR _last "${PVRING_TEST_SHARDS} - 1")
+    foreach(_shard RANGE ${_last})
+      add_test(NAME ${name}.${_shard} COMMAND ${name} --gtest_brief=1
+                                              "--gtest_output=xml:${_reports}/${name}.${_shard}.xml")
+      set_tests_properties(
+        ${name}.${_shard} PROPERTIES LABELS ${label} TIMEOUT 600 ENVIRONMENT
+                                     "GTEST_TOTAL_SHARDS=${PVRING_TEST_SHARDS};GTEST_SHARD_INDEX=${_shard}")
+    endforeach()
+  else()
+    gtest_discover_tests(
+      ${name}
+      TEST_PREFIX "${name}."
+      DISCOVERY_TIMEOUT 120
+      PROPERTIES LABELS ${label} TIMEOUT 300)
+  endif()
   add_dependencies(pvring_tests ${name})
   if(TARGET pvring_${label})
     add_dependencies(pvring_${label} ${name})
@@ -53,6 +70,15 @@ if(PVRING_PCH)
     <vector>)
 endif()
 
+# tests/support/*.cpp: what several suites use and what takes long to compile.
+file(GLOB _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/support/*.cpp")
+add_library(pvring_test_support STATIC EXCLUDE_FROM_ALL ${_sources})
+target_link_libraries(pvring_test_support PUBLIC ${PVRING_ALL_TARGETS} GTest::gmock pvring_warnings)
+target_include_directories(pvring_test_support PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+if(PVRING_PCH)
+  target_precompile_headers(pvring_test_support REUSE_FROM pvring_pch)
+endif()
+
 # tests/unit/<layer>/**/*_test.cpp: unit_<layer>
 file(
   GLOB_RECURSE _files
@@ -75,14 +101,19 @@ foreach(_file IN LISTS _files)
 endforeach()
 list(REMOVE_DUPLICATES _layers)
 foreach(_layer IN LISTS _layers)
-  pvring_add_suite(unit_${_layer} unit LINK ${PVRING_ALL_TARGETS} SOURCES ${_sources_${_layer}})
+  pvring_add_suite(unit_${_layer} unit LINK pvring_test_support ${PVRING_ALL_TARGETS} SOURCES ${_sources_${_layer}})
 endforeach()
 
 # tests/<suite>/**/*_test.cpp: <suite>_tests
 foreach(_suite IN ITEMS model conformance hostile stress)
   file(GLOB_RECURSE _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${_suite}/*_test.cpp")
   if(_sources)
-    pvring_add_suite(${_suite}_tests ${_suite} LINK ${PVRING_ALL_TARGETS} SOURCES ${_sources})
+    pvring_add_suite(${_suite}_tests ${_suite} LINK pvring_test_support ${PVRING_ALL_TARGETS} SOURCES ${_sources})
+    if(_suite STREQUAL "model")
+      # They visit millions of states: without optimisation they take longer than everything else.
+      target_compile_options(${_suite}_tests PRIVATE $<$<CXX_COMPILER_ID:GNU,Clang>:-O2>)
+      set_target_properties(${_suite}_tests PROPERTIES DISABLE_PRECOMPILE_HEADERS ON) # made for other options
+    endif()
   endif()
 endforeach()
 

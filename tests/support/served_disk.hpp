@@ -26,6 +26,13 @@ struct memory_config : default_config {
   using engine = aio::memory;
 };
 
+}  // namespace pvring::test
+
+// Many tests use it, and it takes long to compile: served_disk.cpp does so once.
+extern template class pvring::blk::backend<pvring::test::memory_config>;
+
+namespace pvring::test {
+
 inline constexpr domain_id guest_domain = 3;
 
 /// The test's own thread uses it; each queue may have a thread.

@@ -5,7 +5,8 @@
     summary.py RESULTS_DIR ALLOWED_SKIPS
 
 RESULTS_DIR holds one <stage>.xml (JUnit, by ctest) or <stage>.txt ("passed NAME" or "failed NAME" lines) per stage, or
-both. Prints what failed and what was skipped and why; the last line is "N passed, N failed[, N skipped]". With CI=true
+both. Where <stage>/<name>.xml is there as well (by GoogleTest), it stands for the ctest test <name>: the tests in it are
+counted, and it only if it failed and none of them did. Prints what failed and what was skipped and why; the last line is "N passed, N failed[, N skipped]". With CI=true
 in the environment a skip is a failure unless ALLOWED_SKIPS lists it. Exits with 1 when anything failed.
 """
 
@@ -47,6 +48,33 @@ def read_junit(file, stage):
             yield stage, name, "failed" if status == "notrun" else "skipped", status or "unknown"
 
 
+def read_gtest(file, stage, suite):
+    for case in ET.parse(file).getroot().iter("testcase"):
+        name = f"{suite}.{case.get('classname')}.{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None:
+            yield stage, name, "failed", ""
+        elif skipped is not None or case.get("result") != "completed":
+            message = (skipped.get("message") if skipped is not None else "") or "no reason given"
+            yield stage, name, "skipped", message.strip().splitlines()[-1]
+        else:
+            yield stage, name, "passed", ""
+
+
+def read_stage(file):
+    """What ctest says of a stage, and in its place what GoogleTest says where that is known."""
+    stage = file.stem
+    for case in read_junit(file, stage):
+        report = file.parent / stage / f"{case[1]}.xml"
+        tests = []
+        if report.is_file():
+            tests = list(read_gtest(report, stage, case[1].rsplit(".", 1)[0]))
+            yield from tests
+            if case[2] != "failed" or any(test[2] == "failed" for test in tests):
+                continue
+        yield case
+
+
 def read_text(file, stage):
     for line in file.read_text(encoding="utf-8").splitlines():
         verdict, name = line.split(" ", 1)
@@ -64,7 +92,7 @@ def main(results_dir, allowed_skips):
     results = []
     for file in sorted(pathlib.Path(results_dir).iterdir()):
         if file.suffix == ".xml":
-            results += read_junit(file, file.stem)
+            results += read_stage(file)
         elif file.suffix == ".txt":
             results += read_text(file, file.stem)
     allowed = list(read_allowed(pathlib.Path(allowed_skips)))
