@@ -37,7 +37,7 @@ class event_loop {
   }
 
   void run() {
-    bool watching = false;
+    std::uint64_t watching = 0;
     while (disk_.process()) {
       bool may_sleep = true;
       int timeout = -1;
@@ -52,8 +52,9 @@ class event_loop {
       if (!may_sleep) {
         continue;
       }
-      if (watching != !disk_.queues().empty()) {
-        watching = !watching;  // closing the queues took their descriptors out of the set
+      if (watching != disk_.connections()) {
+        watching =
+            disk_.connections();  // those of earlier queues left the set when they were closed
         for (const auto& queue : disk_.queues()) {
           for (const int fd : queue->fds()) {
             add(fd);

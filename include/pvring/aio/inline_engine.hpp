@@ -3,6 +3,7 @@
 // suits what answers at once; what has to wait for something needs an engine of its own.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -73,7 +74,7 @@ class inline_image {
       case operation::read:
         break;
       case operation::flush:
-        return options_.can_flush ? call(work) : 0;
+        return options_.can_flush ? flush(work) : 0;
       case operation::discard:
         if (options_.discard_granularity == 0) {
           return -EOPNOTSUPP;
@@ -90,6 +91,19 @@ class inline_image {
   }
 
  private:
+  // Once failed, failed for good: see engine_context. The first error is kept.
+  int flush(const transfer& work) noexcept {
+    int failed = flush_error_.load(std::memory_order_relaxed);
+    if (failed == 0) {
+      const int now = call(work);
+      if (now == 0 ||
+          flush_error_.compare_exchange_strong(failed, now, std::memory_order_relaxed)) {
+        return now;
+      }
+    }
+    return failed;
+  }
+
   int call(const transfer& work) noexcept {
     return static_cast<int>(
         function_(work.kind, work.offset, std::span<const iovec>(work.buffers), work.length));
@@ -97,6 +111,7 @@ class inline_image {
 
   F function_;
   inline_options options_;
+  std::atomic<int> flush_error_{0};  // queues share the image
 };
 
 template <inline_function F>

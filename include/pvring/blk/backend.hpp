@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -125,6 +126,9 @@ class backend {
   /// Reads the image's size again and tells a connected frontend. True when it changed. The thread
   /// of process(). Where the store is busy, process() tells it later.
   bool resize() {
+    if constexpr (requires { image_.refresh_size(); }) {
+      image_.refresh_size();
+    }
     const std::uint64_t unit = wanted_.sector_size;
     const std::uint64_t sectors = image_.size() / unit * unit / protocol::blkif::sector_bytes;
     const bool changed = shared_.sectors.exchange(sectors, std::memory_order_relaxed) != sectors;
@@ -140,10 +144,20 @@ class backend {
   [[nodiscard]] const std::string& choice() const noexcept { return choice_; }
   [[nodiscard]] const shared_state& exported() const noexcept { return shared_; }
 
-  /// The connected queues, for a caller's own event loop and for recorders: while connected, on the
-  /// thread of process().
+  /// The connected queues, for a caller's own event loop: while connected, on the thread of
+  /// process().
   [[nodiscard]] const std::vector<std::unique_ptr<queue_handle>>& queues() const noexcept {
     return queues_;
+  }
+  /// How often queues were connected. One process() may disconnect and connect anew; a caller that
+  /// watches the queues' descriptors finds by this that they are others.
+  [[nodiscard]] std::uint64_t connections() const noexcept { return connections_; }
+
+  /// `sink(queue, recorder)` is called on the thread of process() for each queue that has ended,
+  /// when nobody writes its recorder any more: what it recorded can be read without a race. It must
+  /// not throw. Set it before the device connects.
+  void set_recorder_sink(std::function<void(std::uint32_t, const recorder_type&)> sink) {
+    recorder_sink_ = std::move(sink);
   }
 
   /// Any thread; empty while not connected.
@@ -169,7 +183,7 @@ class backend {
     }
     void connect() { device_.connect(); }
     void publish(transaction& t) {
-      write_export(t, device_.port_.path().backend(), device_.wanted_, device_.shared_,
+      write_export(t, device_.port_.path().backend(), device_.allowed_, device_.shared_,
                    device_.image_.physical_block_size(), device_.advertised_);
     }
     void begin_disconnect() noexcept {
@@ -185,10 +199,7 @@ class backend {
       }
       return true;
     }
-    void finish_disconnect() noexcept {
-      const std::lock_guard lock(device_.queues_mutex_);
-      device_.queues_.clear();
-    }
+    void finish_disconnect() noexcept { device_.end_queues(); }
     void resized(transaction& t) {
       t.write(xenbus::join(device_.port_.path().backend(), "sectors"),
               std::to_string(device_.shared_.sectors.load(std::memory_order_relaxed)));
@@ -200,9 +211,11 @@ class backend {
 
   void connect() {
     // Everything anew: another frontend may be there, with another ABI, queue count or ring size.
+    allowed_ =
+        as_the_toolstack_allows(store_, port_.path().backend(), identity_.backend_domain, wanted_);
     const agreement with =
         read_agreement(store_, port_.path().frontend(), identity_.domain, wanted_);
-    export_image(image_, wanted_, shared_);
+    export_image(image_, allowed_, shared_);
     grant::circumstances known = known_;
     known.frontend_persistent = advertised_ && with.persistent;
     const bool chosen =
@@ -239,6 +252,7 @@ class backend {
               .device = shared_,
               .nodes = nodes,
               .domain = identity_.domain,
+              .ring_start = where_it_ended(nodes),
               .scatter = image_.alignment() <= protocol::blkif::sector_bytes,
               .attention = &attention,
               .who = this}));
@@ -257,6 +271,32 @@ class backend {
     }
     const std::lock_guard lock(queues_mutex_);
     queues_ = std::move(queues);
+    ++connections_;
+  }
+
+  // A frontend may keep its rings over a reconnect. Only for a ring that this backend drained
+  // itself is it known that everything that was taken was answered; the ring's own index a peer can
+  // write.
+  [[nodiscard]] std::uint32_t where_it_ended(const xenbus::queue_nodes& nodes) const noexcept {
+    for (const ended_ring& ring : ended_) {
+      if (ring.references == nodes.ring_references) {
+        return ring.at;
+      }
+    }
+    return 0;
+  }
+
+  void end_queues() noexcept {
+    const std::lock_guard lock(queues_mutex_);
+    ended_.clear();
+    for (std::uint32_t i = 0; i < queues_.size(); ++i) {
+      queues_[i]->join();
+      ended_.push_back({queues_[i]->ring_references(), queues_[i]->answered()});
+      if (recorder_sink_) {
+        recorder_sink_(i, queues_[i]->recorder());
+      }
+    }
+    queues_.clear();
   }
 
   void tell_size() {
@@ -288,6 +328,7 @@ class backend {
   identity identity_;
   image_type& image_;
   options wanted_;
+  options allowed_;  ///< of these, what the toolstack's nodes allow
   shared_state shared_;
   grant::circumstances known_;
   bool advertised_ = false;
@@ -297,6 +338,13 @@ class backend {
   typename platform_type::store_handle store_;
   handler device_;
   xenbus::backend_port<typename platform_type::store_handle, handler> port_;
+  struct ended_ring {
+    std::vector<platform::grant_reference> references;
+    std::uint32_t at = 0;
+  };
+  std::vector<ended_ring> ended_;  ///< of the last connection
+  std::uint64_t connections_ = 0;
+  std::function<void(std::uint32_t, const recorder_type&)> recorder_sink_;
   mutable std::mutex queues_mutex_;
   std::vector<std::unique_ptr<queue_handle>>
       queues_;  // last: queues call port_ until they are gone

@@ -83,6 +83,11 @@ class connected_queue {
   /// serves.
   virtual void stop() noexcept = 0;
   [[nodiscard]] virtual bool idle() const noexcept = 0;
+  /// Ends the queue's own thread, if it has one. \pre idle()
+  virtual void join() noexcept = 0;
+  [[nodiscard]] virtual std::vector<platform::grant_reference> ring_references() const = 0;
+  /// The index behind the last answer. \pre join() was called
+  [[nodiscard]] virtual std::uint32_t answered() const noexcept = 0;
   [[nodiscard]] virtual queue_statistics statistics() const = 0;
   [[nodiscard]] virtual const Recorder& recorder() const noexcept = 0;
 };
@@ -96,6 +101,7 @@ struct connection_setup {
   const shared_state& device;
   const xenbus::queue_nodes& nodes;
   domain_id domain = 0;
+  std::uint32_t ring_start = 0;  ///< where the ring was left; 0: it has to be a fresh one
   bool scatter = true;
   void (*attention)(void* who, protocol_error why) noexcept = nullptr;
   void* who = nullptr;
@@ -115,6 +121,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   explicit connected_queue_of(const connection_setup<platform_type, image_type>& setup)
       : slots_(protocol::ring_slots(setup.nodes.ring_references.size() * protocol::ring_page_bytes,
                                     queue_type::wire_protocol::slot_bytes)),
+        references_(setup.nodes.ring_references),
         grants_(setup.host.open_grants(quota(setup))),
         ring_(grants_, setup),
         events_(setup.host.open_events()),
@@ -158,6 +165,11 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     }
   }
   [[nodiscard]] bool idle() const noexcept override { return queue_.idle(); }
+  void join() noexcept override { runner_.reset(); }
+  [[nodiscard]] std::vector<platform::grant_reference> ring_references() const override {
+    return references_;
+  }
+  [[nodiscard]] std::uint32_t answered() const noexcept override { return queue_.ring_position(); }
   [[nodiscard]] const recorder_type& recorder() const noexcept override {
     return queue_.recorder();
   }
@@ -256,8 +268,8 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   void drain() noexcept {
     queue_.stop();
     while (!queue_.idle()) {
-      if (!waiter_.turn()) {
-        continue;
+      if (!waiter_.turn() || queue_.idle()) {
+        continue;  // a pass that had nothing else to do may have found that it is the last
       }
       std::array<pollfd, wait::max_sources> sleepers{};
       const std::span<const int> fds = waiter_.fds();
@@ -268,18 +280,18 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     }
   }
 
-  // Where the last connection ended: everything it took was answered before it ended. A fresh ring
-  // starts at 0. A frontend may keep its ring over a reconnect, and what stands in answered slots
-  // must not run again.
+  // A fresh ring starts at 0, one that the frontend kept over a reconnect where it was left: what
+  // stands in answered slots must not run again. Any other one was somebody else's, who may have
+  // died over it: requests whose slots hold answers, and answers whose requests are lost.
   static std::uint32_t attach_at(std::span<std::byte> ring, const setup_type& setup) {
     const auto at = queue_type::ring_type::read_published(ring);
-    if (!at) {
+    if (!at || at->rsp_prod != setup.ring_start) {
       throw configuration_error(
           "the ring of domain " + std::to_string(setup.domain) + " (" + setup.nodes.directory +
           "): " + std::string(to_string(protocol_error::attach_indices_inconsistent)) +
           "; initialise it, or keep it as the last connection left it");
     }
-    return at->rsp_prod;
+    return setup.ring_start;
   }
 
   static std::uint32_t largest_request(const setup_type& setup) {
@@ -308,6 +320,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
 
   // In this order: each uses those above it.
   std::size_t slots_;
+  std::vector<platform::grant_reference> references_;
   grant_handle grants_;
   ring_mapping ring_;
   event_handle events_;

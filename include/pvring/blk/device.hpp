@@ -76,9 +76,9 @@ struct shared_state {
   bool read_only = false;
   bool flush = false;
   bool barrier = false;
-  /// Set for good when a flush has failed: what was acknowledged may be gone. Linux reports a
-  /// failed flush to nobody and flushes no more; a failed write it passes on, so from here on
-  /// writes are refused. Queues set it.
+  /// Set for good when a flush has failed: what was acknowledged may be gone. From here on every
+  /// flush is an error, and so is every write: Linux reports a failed flush to nobody and flushes
+  /// no more, but a failed write it passes on. Queues set it.
   mutable std::atomic<bool> flush_failed{false};
 
   [[nodiscard]] bool takes_writes() const noexcept {

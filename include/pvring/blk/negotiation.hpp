@@ -80,6 +80,37 @@ void export_image(const Image& image, const options& wanted, shared_state& out) 
   out.sectors.store(whole / protocol::blkif::sector_bytes, std::memory_order_relaxed);
 }
 
+/// The options as far as the toolstack allows them: its nodes in the backend's directory (`mode`,
+/// `discard-enable`, `removable`, `device-type`) take away or describe, and never allow what the
+/// options do not. \throws node_error for a value that means nothing
+template <platform::node_access Access>
+[[nodiscard]] options as_the_toolstack_allows(Access& access, std::string_view backend,
+                                              domain_id toolstack, options wanted) {
+  const auto read = [&](std::string_view name) {
+    return access.read(xenbus::join(backend, name)).value_or("");
+  };
+  const auto refuse = [&](std::string_view name, const std::string& value,
+                          std::string_view remedy) {
+    throw node_error(xenbus::join(backend, name), value, toolstack, remedy);
+  };
+  const std::string mode = read("mode");
+  if (!mode.empty() && mode != "w" && mode != "r") {
+    refuse("mode", mode, "use w or r");
+  }
+  wanted.read_only = wanted.read_only || mode == "r";
+  const auto flag = [&](std::string_view name, bool otherwise) {
+    const std::string value = read(name);
+    if (!value.empty() && value != "0" && value != "1") {
+      refuse(name, value, "use 0 or 1");
+    }
+    return value.empty() ? otherwise : value == "1";
+  };
+  wanted.discard = wanted.discard && flag("discard-enable", true);
+  wanted.removable = wanted.removable || flag("removable", false);
+  wanted.cdrom = wanted.cdrom || read("device-type") == "cdrom";
+  return wanted;
+}
+
 /// Before InitWait: what decides how the frontend sets its rings up.
 template <platform::node_access Access>
 void write_offer(Access& access, std::string_view backend, const options& wanted) {

@@ -168,6 +168,8 @@ class queue {
     return source_.counters();
   }
   [[nodiscard]] const Recorder& recorder() const noexcept { return recorder_; }
+  /// The index behind the last answer. The queue's thread, or any when that has ended.
+  [[nodiscard]] std::uint32_t ring_position() const noexcept { return ring_.answered(); }
   [[nodiscard]] std::size_t ring_size() const noexcept { return ring_.size(); }
   [[nodiscard]] std::uint32_t leases() noexcept { return strategy_.leases(); }
 
@@ -314,6 +316,11 @@ class queue {
       if (barrier_running_ || (s.plan.barrier && started_ != 0) || !s.expanded) {
         break;
       }
+      if (too_late_for(s)) [[unlikely]] {
+        // A flush failed while it waited.
+        s.plan.what = plan::kind::refuse;
+        s.plan.status = wire::status::error;
+      }
       if (s.plan.what == plan::kind::refuse) {
         waiting_.pop_front();
         counters_.refused.add();
@@ -337,6 +344,12 @@ class queue {
     strategy_.finish_acquires(
         [this](grant::lease_state& lease) { acquired(static_cast<slot&>(lease)); });
     submit();
+  }
+
+  // Whether it was taken before a flush failed, and must not run after that.
+  [[nodiscard]] bool too_late_for(const slot& s) const noexcept {
+    return (s.plan.what == plan::kind::flush || s.plan.write) &&
+           device_.flush_failed.load(std::memory_order_relaxed);
   }
 
   // False when there is no room. The lease swallows the duty to answer; the proof of release brings
@@ -425,6 +438,10 @@ class queue {
   std::size_t reap() noexcept {
     const std::size_t reaped = engine_.reap([this](aio::transfer& t, int error) noexcept {
       slot& s = *static_cast<owned_transfer&>(t).owner;
+      if (error == 0 && t.kind == aio::operation::flush &&
+          device_.flush_failed.load(std::memory_order_relaxed)) [[unlikely]] {
+        error = -EIO;  // it was under way when another one failed, which took the blame for both
+      }
       if (error == 0 && advance(s)) {
         enqueue(s);  // submitted below: nothing may call back into the engine from here
         return;

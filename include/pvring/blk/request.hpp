@@ -70,7 +70,10 @@ struct plan {
         return refusal(wire::status::not_supported);
       }
       const auto count = from.nr_segments.at_most(wire::max_direct_segments);
-      if (!count || (*count != 0 && !device.takes_writes())) {
+      // A failed flush stays failed: the storage may have forgotten what was lost, and would say
+      // that all is well.
+      if (!count || (*count != 0 && device.read_only) ||
+          device.flush_failed.load(std::memory_order_relaxed)) {
         return refusal(wire::status::error);
       }
       out.barrier = barrier;

@@ -106,6 +106,13 @@ class backend_port {
     busy_ = false;
     for (int i = 0; i < most_steps && pending_ && !finished_ && !busy_; ++i) {
       observe();
+      if (std::exchange(first_look_, false) && left_connected()) {
+        error_.say(
+            "an earlier backend ended while it was connected, and what it had in flight is not "
+            "known: the frontend has to close and to connect anew");
+        refuse();
+        continue;
+      }
       const action next = react({own_, view_of(frontend_, refused_.holds()), online_, link()});
       pending_ = next != action::none && next != action::reread;
       perform(next);
@@ -175,6 +182,14 @@ class backend_port {
   [[nodiscard]] connection link() const noexcept {
     return link_ == connection::draining && std::as_const(handler_).drained() ? connection::drained
                                                                               : link_;
+  }
+
+  /// Whether the store shows a connection that this backend did not make. Its maker died, so which
+  /// of the requests in its rings ran, and which slots hold answers instead, nobody knows.
+  [[nodiscard]] bool left_connected() const noexcept {
+    const frontend_view view = view_of(frontend_);
+    return own_ == xenbus_state::initialising && stored_ == "4" &&
+           (view == frontend_view::initialised || view == frontend_view::connected);
   }
 
   void observe() {
@@ -349,6 +364,7 @@ class backend_port {
   connection link_ = connection::none;
   refusal refused_;
   bool pending_ = true;
+  bool first_look_ = true;
   bool stopping_ = false;
   bool finished_ = false;
   bool gone_ = false;  ///< the directory was removed

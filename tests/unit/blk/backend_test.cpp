@@ -15,7 +15,9 @@
 #include <string>
 #include <utility>
 
+#include "pvring/observe/full.hpp"
 #include "pvring/testing/delayed_engine.hpp"
+#include "pvring/testing/scripted_frontend.hpp"
 #include "support/served_disk.hpp"
 
 namespace pvring::test {
@@ -135,14 +137,15 @@ TEST(blk_backend, ends_when_the_toolstack_unplugs_it_with_requests_in_flight) {
 // A disk whose control thread is the test's own.
 template <class Config>
 struct manual_disk {
-  explicit manual_disk(typename Config::engine::image& image, const blk::options& options = {})
+  explicit manual_disk(typename Config::engine::image& image, const blk::options& options = {},
+                       const xenbus::vbd_options& device = {})
       : machine(platform::emulated_host::create()),
         guest(machine.create_domain(guest_domain)),
         host(machine),
         store(host.open_store()),
         path(xenbus::create_device(
-            store,
-            xenbus::describe_vbd({.frontend_domain = guest_domain, .device = blk::xvd('a')}, {}))),
+            store, xenbus::describe_vbd({.frontend_domain = guest_domain, .device = blk::xvd('a')},
+                                        device))),
         disk(std::in_place, host, blk::identity{.domain = guest_domain, .device = blk::xvd('a')},
              image, options),
         front(machine, path.identity()) {}
@@ -193,6 +196,16 @@ TEST(blk_backend, waits_for_io_in_flight_when_it_is_destroyed_without_ceremony) 
   }
 }
 
+TEST(blk_backend, can_be_destroyed_while_it_is_connected_and_idle) {
+  aio::memory_image image(1 << 20U);
+  for (const blk::threads who : {blk::threads::own, blk::threads::caller}) {
+    manual_disk<memory_config> t(image, {.threads = who});
+    ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+    t.disk.reset();
+    EXPECT_EQ(t.machine.leaked_pages(), 0U);
+  }
+}
+
 TEST(blk_backend, tells_a_connected_frontend_of_a_new_size) {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("pvring-resize-" + std::to_string(::getpid()));
@@ -204,7 +217,6 @@ TEST(blk_backend, tells_a_connected_frontend_of_a_new_size) {
     EXPECT_EQ(t.front.device().sectors, 64U);
     EXPECT_FALSE(t.disk->resize()) << "nothing has changed";
     std::filesystem::resize_file(path, 128 * 512);
-    image.refresh_size();
     EXPECT_TRUE(t.disk->resize());
     EXPECT_TRUE(t.until([&] { return t.front.device().sectors == 128; }));
     EXPECT_TRUE(t.front.connected());
@@ -213,6 +225,146 @@ TEST(blk_backend, tells_a_connected_frontend_of_a_new_size) {
     EXPECT_EQ(t.front.violations_text(), "");
   }
   std::filesystem::remove(path);
+}
+
+// Cases 33 and 36: what the toolstack denies is denied, whatever image and options allow.
+TEST(blk_backend, obeys_the_toolstack_that_makes_a_device_read_only_or_denies_it_discards) {
+  aio::memory_image image(1000 * 512);
+  for (const bool read_only : {true, false}) {
+    manual_disk<memory_config> t(image, {},
+                                 {.read_only = read_only, .removable = true, .discard = false});
+    ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+    namespace info = protocol::blkif::info;
+    EXPECT_EQ(t.front.device().info, info::removable | (read_only ? info::read_only : 0U));
+    EXPECT_FALSE(t.front.device().discard);
+    EXPECT_EQ(t.disk->exported().read_only, read_only);
+  }
+  manual_disk<memory_config> t(image, {}, {.cdrom = true});
+  ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+  EXPECT_NE(t.front.device().info & protocol::blkif::info::cdrom, 0U);
+}
+
+TEST(blk_backend, names_a_mode_that_the_toolstack_cannot_mean) {
+  aio::memory_image image(1000 * 512);
+  manual_disk<memory_config> t(image);
+  t.store.write(xenbus::join(t.path.backend(), "mode"), "x");
+  ASSERT_TRUE(t.until([&] { return t.disk->state() == protocol::xenbus_state::closing; }));
+  EXPECT_NE(t.store.read(t.path.backend_error()).value_or("").find("mode"), std::string::npos);
+}
+
+// What the dead one had in flight, and which slots hold answers already, nobody knows.
+TEST(blk_backend, does_not_touch_the_rings_of_a_backend_that_died_connected) {
+  aio::memory_image image(1 << 20U);
+  manual_disk<memory_config> t(image);
+  ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+  t.disk.reset();
+  ASSERT_EQ(t.store.read(xenbus::join(t.path.backend(), "state")), "4") << "as if it had died";
+  t.disk.emplace(t.host, blk::identity{.domain = guest_domain, .device = blk::xvd('a')}, image,
+                 blk::options{});
+  EXPECT_EQ(t.disk->state(), protocol::xenbus_state::closing);
+  EXPECT_EQ(t.disk->connections(), 0U);
+  EXPECT_NE(t.store.read(t.path.backend_error()).value_or("").find("an earlier backend"),
+            std::string::npos);
+  ASSERT_TRUE(t.until([&] { return t.front.released(); }));
+  t.front.reopen();
+  EXPECT_TRUE(t.until([&] { return t.front.connected(); }));
+  EXPECT_EQ(t.disk->connections(), 1U);
+  EXPECT_EQ(t.front.violations_text(), "");
+}
+
+// A scripted frontend, and a disk whose control thread is the test's own.
+struct scripted_disk {
+  explicit scripted_disk(aio::memory_image& image)
+      : guest(machine.create_domain(guest_domain)),
+        host(machine),
+        store(host.open_store()),
+        path(xenbus::create_device(
+            store,
+            xenbus::describe_vbd({.frontend_domain = guest_domain, .device = blk::xvd('a')}, {}))),
+        disk(host, {.domain = guest_domain, .device = blk::xvd('a')}, image),
+        front(machine, path.identity()) {}
+
+  bool until(protocol::xenbus_state state) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (disk.state() != state && std::chrono::steady_clock::now() < end) {
+      disk.process();
+    }
+    return disk.state() == state;
+  }
+
+  platform::emulated_host machine = platform::emulated_host::create();
+  platform::emulated_guest guest;
+  platform::emulated host;
+  platform::emulated_store store;
+  xenbus::device_path path;
+  blk::backend<memory_config> disk;
+  testing::scripted_frontend front;
+};
+using state = protocol::xenbus_state;
+
+// Case 18: an index that the peer can write is no proof of what was answered.
+TEST(blk_backend, refuses_a_ring_that_was_in_use_and_that_it_does_not_know) {
+  aio::memory_image image(1 << 20U);
+  scripted_disk t(image);
+  ring::shared_index<std::uint32_t>(&t.front.ring()[offsetof(protocol::ring_indices<>, rsp_prod)])
+      .store(1, std::memory_order_relaxed);
+  t.front.set_request_producer(2);
+  t.front.write_good_nodes();
+  t.front.go(state::initialised);
+  ASSERT_TRUE(t.until(state::closing));
+  EXPECT_NE(t.store.read(t.path.backend_error()).value_or("").find("ring"), std::string::npos);
+  EXPECT_EQ(t.disk.connections(), 0U);
+}
+
+TEST(blk_backend, goes_on_where_it_left_a_ring_that_the_frontend_kept_over_a_reconnect) {
+  aio::memory_image image(1 << 20U);
+  scripted_disk t(image);
+  t.front.write_good_nodes();
+  t.front.go(state::initialised);
+  ASSERT_TRUE(t.until(state::connected));
+  t.front.put({.operation = operation::flush});
+  ASSERT_TRUE(t.front.wait_for_responses(1));
+  t.front.go(state::closing);
+  ASSERT_TRUE(t.until(state::closing));
+  t.front.go(state::closed);
+  ASSERT_TRUE(t.until(state::closed));
+  t.front.go(state::initialising);
+  ASSERT_TRUE(t.until(state::init_wait));
+  t.front.go(state::initialised);
+  ASSERT_TRUE(t.until(state::connected));
+  EXPECT_EQ(t.disk.connections(), 2U);
+  t.front.put({.operation = operation::flush});
+  ASSERT_TRUE(t.front.wait_for_responses(2));
+  EXPECT_EQ(t.disk.statistics().at(0).flushes, 1U) << "the answered one did not run again";
+}
+
+struct recording_config : memory_config {
+  using observe = pvring::observe::full;
+};
+
+TEST(blk_backend, hands_out_what_a_queue_recorded_when_nobody_writes_it_any_more) {
+  aio::memory_image image(1 << 20U);
+  manual_disk<recording_config> t(image, {.max_queues = 1});
+  std::size_t requests = 0;
+  t.disk->set_recorder_sink([&](std::uint32_t queue, const observe::full::recorder& recorder) {
+    EXPECT_EQ(queue, 0U);
+    recorder.for_each([&](const observe::request_record&) { ++requests; });
+  });
+  ASSERT_TRUE(t.until([&] { return t.front.connected(); }));
+  const auto segments = testing::segments_for(8);
+  for (std::uint64_t block = 0; block < 16; ++block) {
+    ASSERT_TRUE(t.front.queue(0).submit(
+        {.operation = operation::read, .sector = block * 8, .segments = segments}));
+  }
+  t.front.queue(0).publish();
+  std::size_t answered = 0;
+  ASSERT_TRUE(t.until([&] {
+    t.front.queue(0).poll([&](const testing::block_completion&) { ++answered; });
+    return answered == 16;
+  }));
+  t.front.begin_close();
+  ASSERT_TRUE(t.until([&] { return t.front.released(); }));
+  EXPECT_EQ(requests, 16U);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "queue_fixture.hpp"
@@ -345,6 +346,46 @@ TYPED_TEST(every_queue, refuses_writes_after_a_flush_has_failed) {
   EXPECT_EQ(t.answer_to(t.make_indirect(operation::write, 4, 0, {page(1)})).status, error);
   EXPECT_EQ(t.answer_to(make_request(operation::flush, 5, 0, {page(1)})).status, error);
   EXPECT_EQ(t.answer_to(make_request(operation::read, 6, 0, {page(1)})).status, okay);
+}
+
+// Case 116: the storage forgets what it lost and says that all is well.
+TYPED_TEST(every_queue, never_reports_a_flush_as_done_after_one_has_failed) {
+  auto& t = this->made;
+  t.put(make_request(operation::flush, 1, 0, {}));
+  t.put(make_request(operation::flush, 2, 0, {}));
+  t.pass();
+  t.engine.complete(0, -EIO);
+  t.engine.complete(0, 0);  // was under way as well
+  t.pass();
+  const auto both = t.responses();
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0].status, error);
+  EXPECT_EQ(both[1].status, error);
+  EXPECT_EQ(t.answer_to(make_request(operation::flush, 3, 0, {})).status, error);
+}
+
+TYPED_TEST(every_queue, runs_no_write_that_was_waiting_when_a_flush_failed) {
+  auto& t = this->made;
+  t.device.barrier = true;
+  t.put(make_request(operation::flush, 1, 0, {}));
+  t.put(make_request(operation::write_barrier, 2, 0, {page(1)}));
+  t.put(make_request(operation::write, 3, 8, {page(2)}));
+  t.put(make_request(operation::flush, 4, 0, {}));
+  t.put(make_request(operation::read, 5, 8, {page(3)}));
+  t.pass();
+  ASSERT_EQ(t.engine.history.size(), 1U) << "the rest waits behind the barrier";
+  t.engine.complete(0, -EIO);
+  t.pass();
+  t.pass();
+  t.engine.complete_all();
+  t.pass();
+  std::map<std::uint64_t, std::int16_t> status;
+  for (const auto& answer : t.responses()) {
+    status[answer.id] = answer.status;
+  }
+  EXPECT_EQ(status, (std::map<std::uint64_t, std::int16_t>{
+                        {1, error}, {2, error}, {3, error}, {4, error}, {5, okay}}));
+  EXPECT_EQ(t.engine.history.size(), 2U) << "the flush and the read";
 }
 
 using copying = queue_under_test<abi::x86_64, grant::batched_copy>;

@@ -101,6 +101,7 @@ TEST_F(EmulatedEvents, ManyPortsFireBehindOneDescriptorAndNoneTwice) {
   // Case 87: as many ports as the host has, all fired before the first look.
   std::set<port> expected;
   std::vector<channel> channels;
+  channels.reserve(2000);
   for (int i = 0; i < 2000; ++i) {
     channels.push_back(connect());
     expected.insert(channels.back().back);
@@ -118,6 +119,7 @@ TEST_F(EmulatedEvents, ManyPortsFireBehindOneDescriptorAndNoneTwice) {
 TEST_F(EmulatedEvents, APortThatStormsDoesNotStarveTheOthers) {
   // Case 85: also where the others come before or after it, or in other words of the table.
   std::vector<channel> channels;
+  channels.reserve(2000);
   for (int i = 0; i < 200; ++i) {
     channels.push_back(connect());
   }

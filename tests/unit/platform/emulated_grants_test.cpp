@@ -284,17 +284,15 @@ TEST_F(EmulatedGrants, LocalMemoryThatIsNotThereFailsTheCall) {
 
 TEST_F(EmulatedGrants, CountsSystemCallsAndHypercallsOfCopies) {
   const auto r = grant_pages(1);
-  std::vector<char> local(4096 * 3);
-  auto* aligned = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(local.data()) + 4095) /
-                                          4096 * 4096);
-  std::vector<copy_operation> ops(2500, piece(aligned, r[0], 0, 8));
+  alignas(page_size) static std::array<char, 2 * page_size> local;
+  std::vector<copy_operation> ops(2500, piece(local.data(), r[0], 0, 8));
   EXPECT_EQ(grants.copy(guest_id, direction::from_peer, ops), 0);
   EXPECT_EQ(grants.batch_limit(), 1024U);
   EXPECT_EQ(grants.counters().copy_system_calls.get(), 3U);
   EXPECT_EQ(grants.counters().copy_operations.get(), 2500U);
   EXPECT_EQ(grants.counters().hypercalls.get(), 157U);  // ceil(2500 / 16)
   // Twelve that cross a local page are twenty-four operations for the hypervisor.
-  ops.assign(12, piece(aligned + 4090, r[0], 0, 8));
+  ops.assign(12, piece(local.data() + 4090, r[0], 0, 8));
   EXPECT_EQ(grants.copy(guest_id, direction::from_peer, ops), 0);
   EXPECT_EQ(grants.counters().hypercalls.get(), 159U);
   EXPECT_EQ(grants.copy(guest_id, direction::from_peer, {}), 0);

@@ -132,7 +132,8 @@ TEST_F(FaultPlan, IsSharedByAPlatformsHandlesAndMayBeOnesOwn) {
 
 TEST(InFlightRegistry, KnowsWhatOverlaps) {
   in_flight_registry registry(2);
-  const auto at = [](std::uintptr_t address) { return reinterpret_cast<const void*>(address); };
+  const std::vector<char> memory(100'000);
+  const auto at = [&](std::size_t offset) { return memory.data() + offset; };
   registry.begin(at(1000), 100);
   registry.begin(at(1000), 100);
   registry.begin(at(5000), 1);

@@ -187,13 +187,23 @@ TEST_F(BackendPortEnds, ADirectoryThatIsNotThereIsNotMade) {
 
 // --- a backend that was there before ---
 
-TEST_F(BackendPortEnds, WhatAnEarlierBackendLeftIsTakenOver) {
+TEST_F(BackendPortEnds, WhatABackendLeftThatDiedConnectedIsNotTouchedUntilTheFrontendReconnects) {
   bench.publish_rings();
   bench.frontend("4");
   tree.put(bench.path.backend() + "/state", "4");
   bench.start();
   bench.process();
-  EXPECT_THAT(bench.device.calls, ElementsAre("advertise", "connect", "publish", "reread"));
+  EXPECT_TRUE(bench.device.calls.empty());
+  EXPECT_EQ(bench.state(), "5");
+  EXPECT_THAT(tree.get(bench.path.backend_error()), HasSubstr("an earlier backend ended"));
+  bench.frontend("6");
+  bench.process();
+  EXPECT_EQ(bench.state(), "6");
+  bench.frontend("1");
+  bench.process();
+  bench.frontend("3");
+  bench.process();
+  EXPECT_EQ(bench.device.count("connect"), 1);
   EXPECT_EQ(bench.state(), "4");
 }
 
