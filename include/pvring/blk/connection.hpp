@@ -256,7 +256,8 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   void drain() noexcept {
     queue_.stop();
     while (!queue_.idle()) {
-      if (!waiter_.turn()) {
+      // The pass itself may have made it idle, and then nothing would wake the sleeper.
+      if (!waiter_.turn() || queue_.idle()) {
         continue;
       }
       std::array<pollfd, wait::max_sources> sleepers{};
