@@ -268,8 +268,9 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   void drain() noexcept {
     queue_.stop();
     while (!queue_.idle()) {
+      // The pass itself may have made it idle, and then nothing would wake the sleeper.
       if (!waiter_.turn() || queue_.idle()) {
-        continue;  // a pass that had nothing else to do may have found that it is the last
+        continue;
       }
       std::array<pollfd, wait::max_sources> sleepers{};
       const std::span<const int> fds = waiter_.fds();

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <string>
 #include <utility>
@@ -109,6 +110,37 @@ TEST(blk_backend, counts_sectors_of_512_bytes_whatever_sector_size_it_exports) {
   EXPECT_EQ(disk.perform(0, {.operation = operation::read, .sector = 72, .segments = page}), 0);
   EXPECT_EQ(disk.perform(0, {.operation = operation::read, .sector = 8, .segments = part}), -1);
   disk.close();
+}
+
+// Nobody kicks meanwhile: what it waits for has to be there already.
+TEST(blk_backend, can_be_destroyed_while_connected_and_idle) {
+  for (const blk::threads who : {blk::threads::own, blk::threads::caller}) {
+    const auto machine = platform::emulated_host::create();
+    const auto guest = machine.create_domain(guest_domain);
+    platform::emulated host(machine);
+    platform::emulated_store toolstack = host.open_store();
+    const xenbus::device_identity device{
+        .frontend_domain = guest_domain, .type = "vbd", .device = blk::xvd('a')};
+    xenbus::create_device(toolstack, xenbus::describe_vbd(device, {}));
+    aio::memory_image image(1 << 20U);
+    std::optional<blk::backend<memory_config>> disk;
+    disk.emplace(host, blk::identity{.domain = guest_domain, .device = device.device}, image,
+                 blk::options{.threads = who});
+    testing::scripted_frontend front(machine, device);
+    front.write_good_nodes();
+    front.go(protocol::xenbus_state::initialised);
+    for (int i = 0; i < 10 && !disk->connected(); ++i) {
+      disk->process();
+    }
+    ASSERT_TRUE(disk->connected());
+    auto end = std::async(std::launch::async, [&disk] { disk.reset(); });
+    if (end.wait_for(10s) != std::future_status::ready) {
+      ADD_FAILURE() << "it sleeps until somebody kicks";
+      front.kick();
+    }
+    end.wait();
+    EXPECT_FALSE(front.guest().is_mapped(front.ring_references()[0]));
+  }
 }
 
 TEST(blk_backend, ends_when_the_toolstack_unplugs_it_with_requests_in_flight) {

@@ -192,6 +192,10 @@ TEST_F(EmulatedStore, WatchersHearOnlyOfWhatTheyMayRead) {
   EXPECT_EQ(events(front), paths{});
   store.set_permissions("/local/domain/0/backend/secret", {.owner = 0, .reader = guest_id});
   EXPECT_EQ(events(front), paths{"/local/domain/0/backend/secret"});
+  store.set_permissions("/local/domain/0/backend/secret", {.owner = 0, .reader = std::nullopt});
+  EXPECT_EQ(events(front), paths{"/local/domain/0/backend/secret"}) << "the last it hears of it";
+  store.write("/local/domain/0/backend/secret", "2");
+  EXPECT_EQ(events(front), paths{});
   store.remove("/local/domain/0/backend");
   EXPECT_EQ(events(front), paths{});
 }

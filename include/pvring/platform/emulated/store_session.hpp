@@ -98,6 +98,8 @@ class store_session {
         watches_.fire_removal(tree_, change.path, node);
         tree_.remove(node);
       } else {
+        // Who may not read it any more has to learn that too.
+        watches_.fire(tree_, change.path, node);
         tree_.set_permissions(node, change.permissions);
         watches_.fire(tree_, change.path, node);
       }
