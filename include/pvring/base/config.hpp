@@ -10,6 +10,7 @@ namespace pvring {
 
 namespace platform {
 class emulated;
+class xen;
 }
 namespace grant {
 struct batched_copy;
