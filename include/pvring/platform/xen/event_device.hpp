@@ -34,7 +34,8 @@ struct event_device {
     errno = 0;
     handle.reset(xenevtchn_open(logger.get(), 0));
     if (!handle) {
-      refuse_open(event_node, failure(), is_xen_host());
+      const int error = failure();  // before anything else is asked
+      refuse_open(event_node, error, is_xen_host());
     }
     const int device = xenevtchn_fd(handle.get());
     // The library reads the device and nothing else, and Linux looks at the flag under its own
@@ -54,7 +55,8 @@ struct event_device {
 
   static void require(bool done, const char* what) {
     if (!done) {
-      throw std::system_error(errno, std::generic_category(),
+      const int error = errno;
+      throw std::system_error(error, std::generic_category(),
                               std::string("xen: event channels: ") + what);
     }
   }

@@ -92,7 +92,8 @@ class xen_grants {
     errno = 0;
     owned_handle handle(xengnttab_open(log.get(), 0));
     if (!handle) {
-      detail::refuse_open(detail::grant_node, detail::failure(), detail::is_xen_host());
+      const int error = detail::failure();  // before anything else is asked
+      detail::refuse_open(detail::grant_node, error, detail::is_xen_host());
     }
     return handle;
   }

@@ -99,7 +99,8 @@ class xen_guest {
       errno = 0;
       handle.reset(xengntshr_open(logger.get(), 0));
       if (!handle) {
-        detail::refuse_open(detail::share_node, detail::failure(), detail::is_xen_host());
+        const int error = detail::failure();  // before anything else is asked
+        detail::refuse_open(detail::share_node, error, detail::is_xen_host());
       }
     }
     body(const body&) = delete;

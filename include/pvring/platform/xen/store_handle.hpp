@@ -84,7 +84,8 @@ class xen_store : public detail::xenstore_nodes {
         return std::nullopt;
       }
       if (!event) {
-        detail::throw_store_error(handle(), "look for events of " + watched_paths());
+        const int error = detail::failure();
+        detail::throw_store_error(handle(), error, "look for events of " + watched_paths());
       }
       // The library may still hold events of watches that have ended.
       if (is_watched(event.get()[0], event.get()[1])) {
@@ -155,7 +156,7 @@ class xen_store::transaction : public detail::xenstore_nodes {
       : xenstore_nodes(store.handle(), detail::uninterrupted(
                                            [&] { return xs_transaction_start(store.handle()); })) {
     if (id() == XBT_NULL) {
-      detail::throw_store_error(handle(), "begin a transaction");
+      detail::throw_store_error(handle(), detail::failure(), "begin a transaction");
     }
   }
   transaction(const transaction&) = delete;
@@ -180,7 +181,7 @@ class xen_store::transaction : public detail::xenstore_nodes {
       return true;
     }
     if (errno != EAGAIN) {
-      detail::throw_store_error(handle(), "end a transaction");
+      detail::throw_store_error(handle(), errno, "end a transaction");
     }
     return false;
   }

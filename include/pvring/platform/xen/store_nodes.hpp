@@ -43,9 +43,8 @@ using owned = std::unique_ptr<T, free_memory>;
   }
 }
 
-/// Throws what `errno` says about a call that did `what` ("write '/a/b'").
-[[noreturn]] inline void throw_store_error(xs_handle* handle, const std::string& what) {
-  int error = failure();
+/// Throws what `error` says about a call that did `what` ("write '/a/b'").
+[[noreturn]] inline void throw_store_error(xs_handle* handle, int error, const std::string& what) {
   const char* remedy = "";
   if (is_connection_lost(handle, error)) {
     error = EIO;
@@ -151,7 +150,8 @@ class xenstore_nodes {
   [[nodiscard]] xs_transaction_t id() const noexcept { return transaction_; }
 
   [[noreturn]] void fail(const char* what, const std::string& node) const {
-    throw_store_error(handle_, std::string(what) + " '" + node + "'");
+    const int error = failure();
+    throw_store_error(handle_, error, std::string(what) + " '" + node + "'");
   }
 
  private:
