@@ -24,7 +24,7 @@ class xen {
   using event_handle = xen_events;
   using store_handle = xen_store;
 
-  /// The library waits for a page that its owner has paged out for as long as that takes.
+  /// A page that its owner has paged out is waited for: by Linux, for half a minute or so.
   static constexpr bool map_wait_is_bounded = false;
 
   [[nodiscard]] xen_grants open_grants(std::size_t quota) { return xen_grants(quota); }

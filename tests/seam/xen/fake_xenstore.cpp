@@ -30,7 +30,7 @@ bool store_daemon::refuses(const std::string& call) {
 
 namespace {
 
-fake::store_daemon& daemon_() { return fake::current->store; }
+fake::store_daemon& the_daemon() { return fake::current->store; }
 
 char* copy_of(const std::string& text) {
   auto* memory = static_cast<char*>(std::malloc(text.size() + 1));
@@ -43,7 +43,7 @@ char* copy_of(const std::string& text) {
 extern "C" {
 
 xs_handle* xs_open(unsigned long) {
-  if (fake::fails(daemon_().open)) {
+  if (fake::fails(the_daemon().open)) {
     return nullptr;
   }
   fake::current->order.emplace_back("open store");
@@ -63,7 +63,7 @@ void xs_daemon_destroy_postfork(xs_handle* handle) {
 const char* xs_daemon_socket() { return "/run/xenstored/socket"; }
 
 char* xs_get_domain_path(xs_handle*, unsigned domain) {
-  if (daemon_().dead && daemon_().dead_for_domain_path) {
+  if (the_daemon().dead && the_daemon().dead_for_domain_path) {
     errno = EBADF;
     return nullptr;
   }
@@ -71,7 +71,7 @@ char* xs_get_domain_path(xs_handle*, unsigned domain) {
 }
 
 void* xs_read(xs_handle*, xs_transaction_t t, const char* path, unsigned* length) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("read")) {
     return nullptr;
   }
@@ -86,7 +86,7 @@ void* xs_read(xs_handle*, xs_transaction_t t, const char* path, unsigned* length
 }
 
 bool xs_write(xs_handle*, xs_transaction_t t, const char* path, const void* data, unsigned length) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("write")) {
     return false;
   }
@@ -96,7 +96,7 @@ bool xs_write(xs_handle*, xs_transaction_t t, const char* path, const void* data
 }
 
 bool xs_rm(xs_handle*, xs_transaction_t, const char* path) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("rm")) {
     return false;
   }
@@ -108,7 +108,7 @@ bool xs_rm(xs_handle*, xs_transaction_t, const char* path) {
 }
 
 char** xs_directory(xs_handle*, xs_transaction_t, const char* path, unsigned* count) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("directory")) {
     return nullptr;
   }
@@ -139,7 +139,7 @@ char** xs_directory(xs_handle*, xs_transaction_t, const char* path, unsigned* co
 
 bool xs_set_permissions(xs_handle*, xs_transaction_t, const char* path, xs_permissions* entries,
                         unsigned count) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("set_permissions")) {
     return false;
   }
@@ -148,7 +148,7 @@ bool xs_set_permissions(xs_handle*, xs_transaction_t, const char* path, xs_permi
 }
 
 bool xs_watch(xs_handle*, const char* path, const char* token) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("watch")) {
     return false;
   }
@@ -158,7 +158,7 @@ bool xs_watch(xs_handle*, const char* path, const char* token) {
 }
 
 bool xs_unwatch(xs_handle*, const char* path, const char* token) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("unwatch")) {
     return false;
   }
@@ -170,7 +170,7 @@ bool xs_unwatch(xs_handle*, const char* path, const char* token) {
 }
 
 int xs_fileno(xs_handle*) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (fake::fails(s.calls["fileno"])) {
     return -1;
   }
@@ -181,7 +181,7 @@ int xs_fileno(xs_handle*) {
 }
 
 char** xs_check_watch(xs_handle*) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (fake::fails(s.calls["check_watch"])) {
     return nullptr;
   }
@@ -206,7 +206,7 @@ char** xs_check_watch(xs_handle*) {
 }
 
 xs_transaction_t xs_transaction_start(xs_handle*) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   if (s.refuses("transaction_start")) {
     return XBT_NULL;
   }
@@ -216,7 +216,7 @@ xs_transaction_t xs_transaction_start(xs_handle*) {
 }
 
 bool xs_transaction_end(xs_handle*, xs_transaction_t, bool abort) {
-  fake::store_daemon& s = daemon_();
+  fake::store_daemon& s = the_daemon();
   s.ends.emplace_back(abort ? "abort" : "commit");
   if (s.refuses("transaction_end") || (!abort && fake::fails(s.commit))) {
     return false;

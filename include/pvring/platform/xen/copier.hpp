@@ -21,8 +21,8 @@ class copier {
  public:
   /// Operations of one call.
   static constexpr std::size_t per_call = 1024;
-  /// How often pieces are asked for again. Linux itself waits about half a minute before it
-  /// gives up on a page, so more would only be longer.
+  /// How often pieces are asked for again. Few: Linux itself asks for about half a minute and
+  /// then calls the page bad, so what says `try_again` here has another kernel behind it.
   static constexpr int most_retries = 3;
 
   /// Asks whether the kernel copies at all, by copying nothing.

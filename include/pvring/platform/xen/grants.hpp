@@ -26,8 +26,9 @@ namespace pvring::platform {
 /// child after fork, where closing it gives up the descriptor only. Nothing allocates after it was
 /// opened.
 ///
-/// What a peer can do: a page that its owner has paged out makes `map` wait without an end (the
-/// library asks again every millisecond) and `copy` about half a minute per call of 16 pieces.
+/// What a peer can do: Linux waits about half a minute for each page that its owner has paged out,
+/// in `map` and in `copy`, before it gives up (EINVAL, or status -9). A kernel that would rather
+/// say EAGAIN makes the library ask again without an end.
 ///
 /// `counters()`: system calls are those that the library makes on Linux when nothing fails, two for
 /// a map, three for an unmap, one for a copy.
