@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The configuration file: {"type": ..., options for all, "devices": [{"domain": ..., "device": ...,
 // "image": ..., options for those}]}. Options have the names of the command line's.
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <pvring/xenbus/node.hpp>
 
 #include "device_name.hpp"
+#include "logging.hpp"
 #include "settings.hpp"
 
 namespace tool {
@@ -86,7 +88,8 @@ device_rule read_device(const std::string& where, const json& entry) {
     } else if (name == "device") {
       rule.device = parse_device(value.is_number() ? value.dump() : text(at, value));
     } else if (name == "image") {
-      rule.image = text(at, value);
+      // As attach writes it.
+      rule.image = std::filesystem::absolute(text(at, value)).lexically_normal();
     } else if (name == "attach") {
       rule.attach = flag(at, value);
     } else if (name == "read-only") {
@@ -105,6 +108,43 @@ device_rule read_device(const std::string& where, const json& entry) {
     refuse(where, entry, "a device that is to be attached needs domain, device and image");
   }
   return rule;
+}
+
+void read_devices(const std::string& at, const json& list, std::vector<device_rule>& into) {
+  if (!list.is_array()) {
+    refuse(at, list, "use a list of devices");
+  }
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    into.push_back(read_device(at + '[' + std::to_string(i) + ']', list[i]));
+  }
+}
+
+// What is not a device's. False for any other name; the command line wins.
+bool read_daemon_option(const std::string& at, const std::string& name, const json& value,
+                        serve_command& into) {
+  serve_command ignored;
+  serve_command& to = into.given.contains("--" + name) ? ignored : into;
+  if (name == "type") {
+    to.what.type = text(at, value);
+  } else if (name == "backend-domain") {
+    to.what.backend_domain = number<pvring::domain_id>(at, value);
+  } else if (name == "stats") {
+    to.what.stats_seconds = number<std::uint16_t>(at, value);
+  } else if (name == "metrics") {
+    to.metrics = text(at, value);
+  } else if (name == "trace") {
+    to.trace = text(at, value);
+  } else if (name == "log-level") {
+    to.log_level = text(at, value);
+    if (!is_log_level(to.log_level)) {
+      refuse(at, value, "use debug, info, warning or error");
+    }
+  } else if (name == "log-json") {
+    to.log_json = flag(at, value);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -127,20 +167,9 @@ void read_config(const std::string& path, serve_command& into) {
   std::vector<std::pair<std::string, std::string>> options;
   for (const auto& [name, value] : all.items()) {
     const std::string at = path + ": " + name;
-    if (name == "type") {
-      into.what.type = text(at, value);
-    } else if (name == "backend-domain") {
-      into.what.backend_domain = number<pvring::domain_id>(at, value);
-    } else if (name == "stats") {
-      into.what.stats_seconds = number<std::uint16_t>(at, value);
-    } else if (name == "devices") {
-      if (!value.is_array()) {
-        refuse(at, value, "use a list of devices");
-      }
-      for (std::size_t i = 0; i < value.size(); ++i) {
-        into.what.rules.push_back(read_device(at + '[' + std::to_string(i) + ']', value[i]));
-      }
-    } else {
+    if (name == "devices") {
+      read_devices(at, value, into.what.rules);
+    } else if (!read_daemon_option(at, name, value, into)) {
       options.push_back(device_option_of(at, name, value));
     }
   }

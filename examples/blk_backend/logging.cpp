@@ -4,8 +4,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <pvring/base/log.hpp>
 #include <string_view>
@@ -43,6 +45,10 @@ void as_json(level severity, std::string_view message) noexcept {
 }
 
 }  // namespace
+
+bool is_log_level(const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
 
 void start_logging(const std::string& wanted, bool json) {
   auto logger = spdlog::stderr_logger_mt("pvring-blk");

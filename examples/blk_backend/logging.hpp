@@ -6,7 +6,9 @@
 
 namespace tool {
 
-/// \param level debug, info, warning or error
+[[nodiscard]] bool is_log_level(const std::string& name);
+
+/// \param level for which is_log_level is true
 void start_logging(const std::string& level, bool json);
 
 }  // namespace tool

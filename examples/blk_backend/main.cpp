@@ -61,6 +61,9 @@ void add_serving(CLI::App& to, tool::serve_command& wanted) {
                 "seconds between looks at rates, which are logged and shown by list; 0: never")
       ->check(CLI::Range(0, 3600))
       ->capture_default_str();
+  to.add_option("--metrics", wanted.metrics,
+                "counters as OpenMetrics text: a file that is kept fresh, or unix:PATH for a "
+                "socket that answers with them");
   to.add_option("--trace", wanted.trace,
                 "record every request, and write the latest of each queue to this file when it "
                 "ends (trace-event JSON, for ui.perfetto.dev)");
@@ -92,8 +95,14 @@ void add_serve(CLI::App& app, command_line& line) {
   add_serving(serve, line.serve);
   serve.add_option("--config", line.serve.config,
                    "JSON file with options, also for single devices; see the man page");
-  serve.callback(
-      [&line] { line.run = [&line] { return tool::run_serve(line.serve, line.stop); }; });
+  serve.callback([&line, &serve] {
+    for (const CLI::Option* option : serve.get_options()) {
+      if (option->count() != 0) {
+        line.serve.given.insert(option->get_name());
+      }
+    }
+    line.run = [&line] { return tool::run_serve(line.serve, line.stop); };
+  });
 }
 
 void add_attach(CLI::App& app, command_line& line) {

@@ -6,6 +6,7 @@
 
 #include "host_socket.hpp"
 #include "logging.hpp"
+#include "metrics.hpp"
 #include "platforms.hpp"
 #include "settings.hpp"
 #include "trace_file.hpp"
@@ -66,6 +67,10 @@ exit_code serve_on(platform_access& platform, serve_command& wanted, const signa
     wanted.what.trace = &*trace;
   }
   server serving(platform, wanted.what, stop, loop);
+  std::optional<metrics_output> metrics;
+  if (!wanted.metrics.empty()) {
+    metrics.emplace(wanted.metrics, serving, loop);
+  }
   return serving.run();
 }
 

@@ -204,7 +204,9 @@ void server::look(const key& which) {
     begin(which, of, usual);
   } catch (const std::exception& e) {
     refuse(which, of, e.what());
+    return;
   }
+  process(which);  // one whose guest is gone is over already, and nothing more would happen to it
 }
 
 // --- one device ----------------------------------------------------------------------------------

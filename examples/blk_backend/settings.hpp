@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +24,9 @@ struct serve_command {
   serve_settings what;
   std::vector<std::pair<std::string, std::string>> options;  ///< of devices, as they were given
   std::string config;
+  std::set<std::string> given;  ///< options on the command line, as `--stats`: the file leaves them
   std::string trace;
+  std::string metrics;
   std::string log_level = "info";
   bool log_json = false;
 };
