@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <pvring/base/log.hpp>
 #include <pvring/platform/emulated/host.hpp>
 
+#include "claim.hpp"
 #include "host_socket.hpp"
 #include "logging.hpp"
 #include "metrics.hpp"
@@ -59,14 +61,18 @@ void attach_configured(platform_access& platform, const serve_settings& wanted) 
   }
 }
 
-exit_code serve_on(platform_access& platform, serve_command& wanted, const signals& stop,
-                   event_loop& loop) {
+exit_code serve_on(platform_access& platform, const serve_command& wanted, const signals& stop,
+                   event_loop& loop, const std::function<void()>& make_devices) {
+  const auto store = platform.open_store();
+  const claim alone(*store, wanted.what.backend_domain, wanted.what.type);
+  make_devices();
   std::optional<trace_file> trace;
+  serve_settings what = wanted.what;
   if (!wanted.trace.empty()) {
     trace.emplace(wanted.trace);
-    wanted.what.trace = &*trace;
+    what.trace = &*trace;
   }
-  server serving(platform, wanted.what, stop, loop);
+  server serving(platform, what, stop, loop);
   std::optional<metrics_output> metrics;
   if (!wanted.metrics.empty()) {
     metrics.emplace(wanted.metrics, serving, loop);
@@ -100,13 +106,12 @@ exit_code run_serve(serve_command wanted, const signals& stop) {
   event_loop loop;
   if (!is_emulated(wanted.where)) {
     const auto platform = open_xen();
-    attach_configured(*platform, wanted.what);
-    return serve_on(*platform, wanted, stop, loop);
+    return serve_on(*platform, wanted, stop, loop,
+                    [&] { attach_configured(*platform, wanted.what); });
   }
   need_socket(wanted.where);
   const auto host = make_host();
   const auto platform = open_emulated(host);
-  attach_configured(*platform, wanted.what);
   const unix_listener door("--socket", wanted.where.socket);
   loop.add(door.fd(), [&] {
     if (const pvring::unique_fd peer = door.accept()) {
@@ -117,7 +122,8 @@ exit_code run_serve(serve_command wanted, const signals& stop) {
       }
     }
   });
-  const exit_code how = serve_on(*platform, wanted, stop, loop);
+  const exit_code how =
+      serve_on(*platform, wanted, stop, loop, [&] { attach_configured(*platform, wanted.what); });
   loop.remove(door.fd());
   return how;
 }
@@ -127,16 +133,19 @@ exit_code run_attach(const attach_command& wanted, serve_command how, const sign
     prepare(how);
   }
   const auto platform = join_platform(how.where);
-  std::printf("%s\n", attach(*platform, wanted.what).c_str());
+  const auto make = [&] {
+    std::printf("%s\n", attach(*platform, wanted.what).c_str());
+    (void)std::fflush(stdout);
+  };
   if (!wanted.serve) {
+    make();
     return fine;
   }
-  (void)std::fflush(stdout);
   how.what.type = wanted.what.identity.type;
   how.what.backend_domain = wanted.what.identity.backend_domain;
   how.what.only = wanted.what.identity;
   event_loop loop;
-  return serve_on(*platform, how, stop, loop);
+  return serve_on(*platform, how, stop, loop, make);
 }
 
 }  // namespace tool

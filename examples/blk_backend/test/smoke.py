@@ -195,6 +195,9 @@ def configuration():
 
 def alone():
     machine = Machine()
+    machine.expect("nobody else serves what the daemon serves", 1, ["serves the devices of type vbd-pvring already"],
+                   "attach", *disk(6, "xvda"), "--image", "good.img", "--serve")
+    check("and no device is made for it", not machine.list(), machine.list())
     # Its own process serves it; the daemon, which serves another type, keeps its hands off.
     one = subprocess.Popen([PROGRAM, "attach", "--platform", "emulated", "--socket", "host", *disk(6, "xvda"),
                             "--type", "vbd-alone", "--image", "good.img", "--serve", "--grants", "copy"],
