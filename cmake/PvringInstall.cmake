@@ -26,7 +26,7 @@ write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/package/pvringConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/package/pvringConfig.cmake"
-              "${PROJECT_BINARY_DIR}/package/pvringConfigVersion.cmake" cmake/FindLibaio.cmake
+              "${PROJECT_BINARY_DIR}/package/pvringConfigVersion.cmake" cmake/FindLibaio.cmake cmake/FindXenTools.cmake
         DESTINATION "${_package_dir}")
 
 # pvring_install_pc(NAME DESCRIPTION REQUIRES LIBS)
@@ -37,6 +37,9 @@ endfunction()
 pvring_install_pc(pvring "${PROJECT_DESCRIPTION}" "" "-pthread")
 if(TARGET pvring_libaio)
   pvring_install_pc(pvring-libaio "pvring's libaio engine" "pvring = ${PROJECT_VERSION}" "-laio")
+endif()
+if(TARGET pvring_xen)
+  pvring_install_pc(pvring-xen "pvring on a Xen host" "pvring = ${PROJECT_VERSION} xengnttab xenevtchn xenstore" "")
 endif()
 if(TARGET pvring_testing)
   pvring_install_pc(pvring-testing "pvring's test kit" "pvring = ${PROJECT_VERSION} gtest" "")

@@ -92,8 +92,13 @@ foreach(_file IN LISTS _files)
   endif()
   set(_layer ${CMAKE_MATCH_1})
   # The tests of an optional component's header need that component.
-  if(_file MATCHES "^aio/libaio" AND NOT TARGET pvring::libaio)
-    pvring_left_out("tests/unit/${_file}" "the component libaio is missing")
+  foreach(_component IN ITEMS libaio xen)
+    if(_file MATCHES "^(aio|platform)/${_component}" AND NOT TARGET pvring::${_component})
+      pvring_left_out("tests/unit/${_file}" "the component ${_component} is missing")
+      set(_file "")
+    endif()
+  endforeach()
+  if(NOT _file)
     continue()
   endif()
   list(APPEND _layers ${_layer})
@@ -131,14 +136,20 @@ elseif(_sources)
   target_include_directories(wire_tests SYSTEM PRIVATE "${PVRING_XEN_HEADERS}")
 endif()
 
-# tests/seam/<name>/*.cpp: seam_<name>. With a fake_libaio.cpp in the folder the executable gets libaio's header only:
-# its functions are the fake's.
+# tests/seam/<name>/*.cpp: seam_<name>. A file fake_<library>*.cpp in the folder stands for that library: the executable
+# gets the library's headers only, its functions are the fake's.
 find_path(
   Libaio_INCLUDE_DIR
   NAMES libaio.h
   DOC "Directory of libaio.h")
-set(_without_libaio ${PVRING_ALL_TARGETS})
-list(REMOVE_ITEM _without_libaio pvring::libaio)
+find_path(
+  XenTools_INCLUDE_DIR
+  NAMES xengnttab.h
+  DOC "Directory of xengnttab.h, xenevtchn.h, xenstore.h and xentoollog.h")
+set(_fakes_of_libaio "fake_libaio.cpp")
+set(_headers_of_libaio "${Libaio_INCLUDE_DIR}")
+set(_fakes_of_xen "fake_xengnttab.cpp")
+set(_headers_of_xen "${XenTools_INCLUDE_DIR}")
 file(
   GLOB_RECURSE _files
   CONFIGURE_DEPENDS
@@ -154,15 +165,34 @@ list(REMOVE_DUPLICATES _seams)
 foreach(_seam IN LISTS _seams)
   file(GLOB _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/seam/${_seam}/*.cpp")
   set(_link ${PVRING_ALL_TARGETS})
-  if(EXISTS "${PROJECT_SOURCE_DIR}/tests/seam/${_seam}/fake_libaio.cpp")
-    if(NOT Libaio_INCLUDE_DIR)
-      pvring_left_out("tests/seam/${_seam}" "libaio.h is missing (Debian: libaio-dev)")
-      continue()
+  set(_headers "")
+  set(_missing "")
+  foreach(_component IN ITEMS libaio xen)
+    if(EXISTS "${PROJECT_SOURCE_DIR}/tests/seam/${_seam}/${_fakes_of_${_component}}")
+      list(REMOVE_ITEM _link pvring::${_component})
+      list(APPEND _headers "${_headers_of_${_component}}")
+      if(NOT _headers_of_${_component})
+        set(_missing ${_component})
+      endif()
     endif()
-    set(_link ${_without_libaio})
+  endforeach()
+  if(_missing)
+    pvring_left_out("tests/seam/${_seam}" "the headers of the library behind ${_missing} are missing")
+    continue()
   endif()
   pvring_add_suite(seam_${_seam} seam LINK ${_link} SOURCES ${_sources})
-  if(NOT "pvring::libaio" IN_LIST _link AND Libaio_INCLUDE_DIR)
-    target_include_directories(seam_${_seam} SYSTEM PRIVATE "${Libaio_INCLUDE_DIR}")
+  target_include_directories(seam_${_seam} SYSTEM PRIVATE ${_headers})
+endforeach()
+
+# tests/xen_vm/programs/<name>.cpp: xen_<name>, which needs a real Xen and so is built, but not run as a test.
+file(GLOB _sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/xen_vm/programs/*.cpp")
+foreach(_source IN LISTS _sources)
+  get_filename_component(_name "${_source}" NAME_WE)
+  if(NOT TARGET pvring::xen)
+    pvring_left_out("tests/xen_vm/programs/${_name}.cpp" "the component xen is missing")
+    continue()
   endif()
+  add_executable(xen_${_name} EXCLUDE_FROM_ALL "${_source}")
+  target_link_libraries(xen_${_name} PRIVATE ${PVRING_ALL_TARGETS} GTest::gtest_main pvring_warnings)
+  target_include_directories(xen_${_name} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 endforeach()

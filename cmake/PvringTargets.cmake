@@ -6,6 +6,7 @@
 set(_pattern_testing "^testing/")
 set(_pattern_libaio "^aio/libaio[^/]*(\\.hpp$|/)")
 set(_pattern_emulated "^platform/emulated[^/]*(\\.hpp$|/)")
+set(_pattern_xen "^platform/xen[^/]*(\\.hpp$|/)")
 
 file(
   GLOB_RECURSE _headers
@@ -14,7 +15,7 @@ file(
   "${PROJECT_SOURCE_DIR}/include/pvring/*.hpp")
 foreach(_header IN LISTS _headers)
   set(_owner core)
-  foreach(_component IN ITEMS testing libaio emulated)
+  foreach(_component IN ITEMS testing libaio emulated xen)
     if(_header MATCHES "${_pattern_${_component}}")
       set(_owner ${_component})
       break()
@@ -61,6 +62,13 @@ if(Libaio_FOUND)
   pvring_add_component(libaio pvring_core Libaio::Libaio)
 else()
   pvring_skip_component(libaio "libaio is missing (Debian: libaio-dev)")
+endif()
+
+find_package(XenTools)
+if(XenTools_FOUND)
+  pvring_add_component(xen pvring_core XenTools::XenTools)
+else()
+  pvring_skip_component(xen "Xen's libraries are missing (Debian: libxen-dev)")
 endif()
 
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")

@@ -9,6 +9,8 @@
 
 #if defined(USE_LIBAIO)
 #include <libaio.h>
+#elif defined(USE_XEN)
+#include <system_error>
 #elif defined(USE_TESTING)
 #include <gtest/gtest.h>
 #endif
@@ -19,6 +21,15 @@ int main(int argc, char** argv) {
   io_context_t context{};
   if (io_setup(1, &context) == 0) {
     io_destroy(context);
+  }
+#elif defined(USE_XEN)
+  pvring::platform::xen host;
+  try {
+    (void)host.open_grants(1);
+    (void)host.open_events();
+    (void)host.open_store();
+  } catch (const std::system_error& error) {
+    std::puts(error.what());  // most machines run no Xen
   }
 #elif defined(USE_TESTING)
   testing::InitGoogleTest(&argc, argv);

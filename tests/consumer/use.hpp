@@ -8,6 +8,8 @@
 #include "all_emulated.hpp"
 #elif defined(USE_LIBAIO)
 #include "all_libaio.hpp"
+#elif defined(USE_XEN)
+#include "all_xen.hpp"
 #elif defined(USE_TESTING)
 #include "all_testing.hpp"
 #endif

@@ -38,6 +38,7 @@ BELOW[TOP] = set(BELOW) - {"testing"}
 COMPONENTS = {
     "testing": (["testing/*"], "gtest/gtest.h"),
     "libaio": (["aio/libaio*"], "libaio.h"),
+    "xen": (["platform/xen*"], "xengnttab.h"),
 }
 
 # Which external headers, beside the standard library's, may be included where. The kernel's and libc's need no library.
@@ -49,6 +50,7 @@ BOOST_FREE = {"base", "protocol", "ring"}
 LIBRARIES = {
     # external header: patterns of the headers that may include it
     r"libaio\.h": ["aio/libaio*"],
+    r"xen(gnttab|evtchn|store|toollog)\.h": ["platform/xen*"],
     r"(gtest|gmock)/.*": ["testing/*"],
     r"sys/sdt\.h": ["observe/*"],
 }

@@ -10,7 +10,8 @@ namespace pvring {
 
 namespace platform {
 class emulated;
-}
+class xen;
+}  // namespace platform
 namespace grant {
 struct batched_copy;
 struct persistent_pool;
