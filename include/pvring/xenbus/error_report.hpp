@@ -25,7 +25,7 @@ class error_report {
   /// \param name of the device, for log lines
   /// \param node as `device_path::backend_error` or `frontend_error` say
   error_report(Store& store, std::string name, std::string node)
-      : store_(store), name_(std::move(name)), node_(std::move(node)) {}
+      : store_(store), name_(std::move(name)), node_(std::move(node)), written_{node_} {}
 
   /// Logs `why` and writes it into the node.
   void say(std::string_view why) noexcept {
@@ -79,6 +79,7 @@ class error_report {
   Store& store_;
   std::string name_;
   std::string node_;
+  // The node from the start: an earlier process of this end may have left its text there.
   std::vector<std::string> written_;
   log::rate_limit log_;
 };

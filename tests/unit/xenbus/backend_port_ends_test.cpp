@@ -260,6 +260,13 @@ TEST_F(BackendPortEnds, ARefusedFrontendComesBackThroughClosedAndInitialising) {
   EXPECT_EQ(bench.error(), "(missing)") << "it works: the reason is gone";
 }
 
+TEST_F(BackendPortEnds, ADeviceThatWorksHasNoErrorOfAnEarlierProcess) {
+  tree.put(bench.path.backend_error(), "the last one died of this");
+  bench.connect();
+  EXPECT_EQ(bench.state(), "4");
+  EXPECT_EQ(bench.error(), "(missing)");
+}
+
 TEST_F(BackendPortEnds, AnErrorAfterSetupUndoesTheSetup) {
   bench.device.publishing = [] { throw configuration_error("the image is gone"); };
   bench.start();
