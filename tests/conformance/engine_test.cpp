@@ -24,9 +24,13 @@ struct memory_setup {
 /// A function that keeps its bytes.
 struct keeps {
   std::vector<std::byte> bytes = std::vector<std::byte>(size);
+  bool fail_flush = false;
 
   int operator()(aio::operation kind, std::uint64_t offset, std::span<const iovec> buffers,
                  std::uint64_t length) noexcept {
+    if (kind == aio::operation::flush) {
+      return std::exchange(fail_flush, false) ? -EIO : 0;
+    }
     if (kind == aio::operation::write_zeroes) {
       std::memset(bytes.data() + offset, 0, length);
     }
@@ -45,6 +49,7 @@ struct keeps {
 struct inline_setup {
   using engine = aio::inline_engine<keeps>;
   engine::image& image() { return image_; }
+  void fail_next_flush() { image_.function().fail_flush = true; }
   engine::image image_{keeps{}, {.size = size}};
 };
 
