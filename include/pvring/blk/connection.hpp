@@ -281,18 +281,19 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     }
   }
 
-  // A fresh ring starts at 0, one that the frontend kept over a reconnect where it was left: what
-  // stands in answered slots must not run again. Any other one was somebody else's, who may have
+  // A fresh ring starts at 0 (also one with the references of a former ring), one that the frontend
+  // kept over a reconnect where it was left: what stands in answered slots must not run again. Any
+  // other one was somebody else's, who may have
   // died over it: requests whose slots hold answers, and answers whose requests are lost.
   static std::uint32_t attach_at(std::span<std::byte> ring, const setup_type& setup) {
     const auto at = queue_type::ring_type::read_published(ring);
-    if (!at || at->rsp_prod != setup.ring_start) {
+    if (!at || (at->rsp_prod != 0 && at->rsp_prod != setup.ring_start)) {
       throw configuration_error(
           "the ring of domain " + std::to_string(setup.domain) + " (" + setup.nodes.directory +
           "): " + std::string(to_string(protocol_error::attach_indices_inconsistent)) +
           "; initialise it, or keep it as the last connection left it");
     }
-    return setup.ring_start;
+    return at->rsp_prod;
   }
 
   static std::uint32_t largest_request(const setup_type& setup) {
