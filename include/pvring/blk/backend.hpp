@@ -58,7 +58,8 @@ class backend {
   /// Looks at the store, and goes to InitWait. The toolstack has written the device before (see
   /// xenbus::create_device): one that is not there is over at once, with a warning. \param host,
   /// image outlive it
-  /// \throws configuration_error for options that cannot be; std::system_error where the platform is not to be had
+  /// \throws configuration_error for options that cannot be, and (node_error) for links of the
+  /// toolstack that cannot be followed; std::system_error where the platform is not to be had
   backend(platform_type& host, const identity& device, image_type& image, options wanted = {})
       : host_(host),
         identity_(device),
@@ -67,10 +68,10 @@ class backend {
         store_(host.open_store()),
         device_(*this),
         port_(store_, device_,
-              xenbus::device_path({.backend_domain = device.backend_domain,
-                                   .frontend_domain = device.domain,
-                                   .type = device.type,
-                                   .device = device.device})) {
+              xenbus::resolve_from_backend(store_, {.backend_domain = device.backend_domain,
+                                                    .frontend_domain = device.domain,
+                                                    .type = device.type,
+                                                    .device = device.device})) {
     validate(wanted_);
     if (!wanted_.strategy.empty() && !grant::offers<typename Config::grants>(wanted_.strategy)) {
       throw configuration_error("grant strategy '" + wanted_.strategy +

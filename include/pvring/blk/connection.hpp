@@ -281,10 +281,10 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     }
   }
 
-  // A fresh ring starts at 0 (also one with the references of a former ring), one that the frontend
-  // kept over a reconnect where it was left: what stands in answered slots must not run again. Any
-  // other one was somebody else's, who may have
-  // died over it: requests whose slots hold answers, and answers whose requests are lost.
+  // A fresh ring starts at 0, also one that has the grant references of an earlier one: a guest
+  // gives those out again. One that the frontend kept over a reconnect starts where it was left:
+  // what stands in answered slots must not run again. Any other one was somebody else's, who may
+  // have died over it: requests whose slots hold answers, and answers whose requests are lost.
   static std::uint32_t attach_at(std::span<std::byte> ring, const setup_type& setup) {
     const auto at = queue_type::ring_type::read_published(ring);
     if (!at || (at->rsp_prod != 0 && at->rsp_prod != setup.ring_start)) {

@@ -23,6 +23,9 @@ struct device_description {
   device_identity identity;
   node_list backend = {};   ///< what else stands in the backend's directory
   node_list frontend = {};  ///< what else stands in the frontend's
+  /// The directory below device/ in which the frontend looks; empty: the backend's type. The links
+  /// between the directories make up for a difference.
+  std::string frontend_type = {};
 };
 
 /// What a block device needs beside that.
@@ -45,7 +48,8 @@ struct vbd_options {
            {"device-type", kind},
            {"removable", flag(options.removable)},
            {"discard-enable", flag(options.discard)}},
-          {{"virtual-device", std::move(number)}, {"device-type", kind}}};
+          {{"virtual-device", std::move(number)}, {"device-type", kind}},
+          "vbd"};  // guests' drivers know no other, whoever serves the device
 }
 
 /// Makes both directories in one transaction. Each belongs to its own end, and the other end may
@@ -54,6 +58,11 @@ struct vbd_options {
 template <platform::store Store>
 device_path create_device(Store& store, const device_description& description) {
   device_path path(description.identity);
+  if (!description.frontend_type.empty()) {
+    device_identity in_frontend = path.identity();
+    in_frontend.type = description.frontend_type;
+    path = {path.identity(), path.backend(), device_path(std::move(in_frontend)).frontend()};
+  }
   const domain_id backend_domain = path.identity().backend_domain;
   const domain_id frontend_domain = path.identity().frontend_domain;
   const std::string initialising(1, protocol::to_digit(xenbus_state::initialising));

@@ -61,6 +61,15 @@ TEST_F(Toolstack, FlagsOfABlockDeviceAreWritten) {
   EXPECT_EQ(tree.get(path.backend() + "/discard-enable"), "0");
 }
 
+TEST_F(Toolstack, AFrontendFindsItsDiskWhoeverServesIt) {
+  const device_path path = create_device(store, describe_vbd({0, 3, "vbd-other", 51712}, {}));
+  EXPECT_EQ(path.backend(), "/local/domain/0/backend/vbd-other/3/51712");
+  EXPECT_EQ(path.frontend(), "/local/domain/3/device/vbd/51712");
+  EXPECT_EQ(tree.get(path.backend() + "/frontend"), path.frontend());
+  EXPECT_EQ(tree.get(path.frontend() + "/backend"), path.backend());
+  EXPECT_EQ(resolve_from_backend(store, path.identity()).frontend(), path.frontend());
+}
+
 TEST_F(Toolstack, NothingOfAnEarlierDeviceStaysBehind) {
   const device_path path = create_device(store, disk);
   tree.put(path.frontend() + "/ring-ref0", "100");

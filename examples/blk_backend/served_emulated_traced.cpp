@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#include <pvring/platform/emulated.hpp>
+
+#include "compositions.hpp"
+#include "served.hpp"
+
+namespace tool {
+
+std::unique_ptr<served_device> serve_traced(pvring::platform::emulated& host,
+                                            const device_request& wanted) {
+  return std::make_unique<served_device_of<traced<pvring::platform::emulated>>>(host, wanted);
+}
+
+}  // namespace tool
