@@ -232,6 +232,13 @@ device_request server::request_for(const xenbus::device_path& path) {
   if (!parameters || parameters->empty()) {
     throw pvring::node_error(node, "", wanted_.backend_domain, "write the path of the image");
   }
+  const std::string link = xenbus::join(path.backend(), "frontend");
+  if (!store_->read(link)) {
+    throw pvring::node_error(link, "", wanted_.backend_domain,
+                             "write the path of the guest's directory, /local/domain/" +
+                                 std::to_string(path.identity().frontend_domain) + "/device/vbd/" +
+                                 std::to_string(path.identity().device));
+  }
   device_request out{.identity = path.identity(),
                      .image = image_path(node, *parameters, wanted_.backend_domain),
                      .file = {},
@@ -286,9 +293,10 @@ void server::refuse(const key& which, entry& of, const std::string& why) {
   said.say(why);
   said.say_to_toolstack(why, path.backend());
   of.refused = fingerprint(path);
-  // Without `params` it is still being written, by somebody who uses no transaction.
-  if (store_->read(xenbus::join(path.backend(), "params"))) {
-    store_->transact([&path](store_access& t) {
+  // Without these it is still being written, by somebody who uses no transaction.
+  if (store_->read(xenbus::join(path.backend(), "params")) &&
+      store_->read(xenbus::join(path.backend(), "frontend"))) {
+    change([&path](store_access& t) {
       const std::string node = xenbus::join(path.backend(), "state");
       const auto state = t.read(node);
       if (state && *state != "5" && *state != "6") {
@@ -303,9 +311,21 @@ void server::refuse(const key& which, entry& of, const std::string& why) {
   }
 }
 
+// A store that is too busy for what would be nice to have is no reason to end.
+void server::change(const std::function<void(store_access&)>& body) {
+  try {
+    store_->transact(body);
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) {
+      throw;
+    }
+    log::write(log::level::warning, e.what());
+  }
+}
+
 // Whoever unplugs a device that nobody serves waits for Closed.
 void server::answer_unplug(const std::string& backend) {
-  store_->transact([&backend](store_access& t) {
+  change([&backend](store_access& t) {
     const std::string node = xenbus::join(backend, "state");
     if (t.read(node) == "5" && t.read(xenbus::join(backend, "online")) == "0") {
       t.write(node, "6");
@@ -315,14 +335,17 @@ void server::answer_unplug(const std::string& backend) {
 
 void server::process(const key& which) {
   entry& of = devices_.at(which);
+  bool more = false;
   try {
-    if (!of.device->process()) {
-      end(which, of);
-    }
+    more = of.device->process();
   } catch (const std::exception& e) {
     loop_.remove(of.device->fd());
     of.device.reset();
     refuse(which, of, e.what());
+    return;
+  }
+  if (!more) {
+    end(which, of);
   }
 }
 
@@ -331,7 +354,7 @@ void server::end(const key& which, entry& of) {
   loop_.remove(of.device->fd());
   of.device.reset();
   of.over = true;
-  store_->transact([&path](store_access& t) {
+  change([&path](store_access& t) {
     if (t.read(xenbus::join(path.backend(), "state"))) {
       t.remove(xenbus::join(path.backend(), own_directory));
     }
@@ -404,20 +427,14 @@ void server::publish(const key& which, entry& of) {
       {"requests-per-second", text(of.measured.requests)},
       {"read-bytes-per-second", text(of.measured.bytes_read)},
       {"write-bytes-per-second", text(of.measured.bytes_written)}};
-  try {
-    store_->transact([&](store_access& t) {
-      if (!t.read(xenbus::join(backend, "state"))) {
-        return;  // a directory that was removed stays removed
-      }
-      for (const auto& [name, value] : nodes) {
-        xenbus::write_if_changed(t, xenbus::join(own, name), std::string_view(value));
-      }
-    });
-  } catch (const std::system_error& e) {
-    if (e.code() != std::errc::resource_unavailable_try_again) {
-      throw;
+  change([&](store_access& t) {
+    if (!t.read(xenbus::join(backend, "state"))) {
+      return;  // a directory that was removed stays removed
     }
-  }
+    for (const auto& [name, value] : nodes) {
+      xenbus::write_if_changed(t, xenbus::join(own, name), std::string_view(value));
+    }
+  });
   if (of.measured.requests != 0) {
     log::write(log::level::info, xenbus::device_path(identity_of(which)).name() + ": " +
                                      text(of.measured.requests) + " requests/s, " +

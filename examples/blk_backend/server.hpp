@@ -6,6 +6,7 @@
 #include <chrono>
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -84,6 +85,7 @@ class server {
   [[nodiscard]] device_request request_for(const pvring::xenbus::device_path& path);
   [[nodiscard]] std::string fingerprint(const pvring::xenbus::device_path& path);
   void refuse(const key& which, entry& of, const std::string& why);
+  void change(const std::function<void(store_access&)>& body);
   void answer_unplug(const std::string& backend);
   void process(const key& which);
   void end(const key& which, entry& of);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs the daemon on an emulated machine, and the other commands against it: smoke.py PVRING_BLK"""
+"""Runs the daemon on an emulated machine, and the other commands against it: smoke.py PVRING_BLK HOSTILE_GUEST"""
 
 import json
 import os
@@ -12,6 +12,7 @@ import tempfile
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
+HOSTILE_GUEST = os.path.abspath(sys.argv[2])
 failures = 0
 
 
@@ -35,8 +36,9 @@ class Machine:
         where = ["--socket", "host"] if command == "try" else ["--platform", "emulated", "--socket", "host"]
         return subprocess.run([PROGRAM, command, *where, *options], capture_output=True, text=True, timeout=timeout)
 
-    def list(self):
-        return {(one["domain"], one["device"]): one for one in json.loads(self.run("list", "--json").stdout)}
+    def list(self, *kind):
+        options = ["--json"] + [word for name in kind for word in ("--type", name)]
+        return {(one["domain"], one["device"]): one for one in json.loads(self.run("list", *options).stdout)}
 
     def expect(self, what, code, words, command, *options):
         done = self.run(command, *options)
@@ -202,12 +204,33 @@ def alone():
     machine.expect("until it is detached", 0, ["is detached"], "detach", *disk(6, "xvda"), "--type", "vbd-alone")
     text = one.communicate(timeout=30)[1]
     check("and ends then", one.returncode == 0, text)
+    for name, number in ("xvdb1", 51729), ("xvdp15", 51967), ("xvdq", 268439552), ("xvdaa2", 268442114):
+        machine.expect(f"{name} has its number", 0, [f"/vbd-none/7/{number}\n"],
+                       "attach", *disk(7, name), "--type", "vbd-none", "--image", "good.img")
+        check(f"and its name: {name}", (7, name) in machine.list("vbd-none"), machine.list("vbd-none"))
     machine.expect("nobody serves this one", 0, [], "attach", *disk(6, "xvdb"), "--type", "vbd-none",
                    "--image", "good.img")
     machine.expect("detach gives up in time", 4, ["is pvring-blk serve --type vbd-none running?"],
                    "detach", *disk(6, "xvdb"), "--type", "vbd-none", "--timeout", "1")
     machine.expect("or removes it by force", 0, ["removed all the same", "is detached"],
                    "detach", *disk(6, "xvdb"), "--type", "vbd-none", "--force-after", "1")
+    machine.end()
+
+
+def hostile():
+    machine = Machine("--type", "vbd", "--stats", "1")
+    for domain, image in (3, "good.img"), (4, "kept.img"):
+        machine.expect(f"a device of domain {domain}", 0, [], "attach", *disk(domain, "xvda"), "--type", "vbd",
+                       "--image", image)
+    bad = subprocess.Popen([HOSTILE_GUEST, "host", "4", "xvda", "4"], stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True)
+    machine.expect("a good guest does not notice the hostile one", 0, ["read it back", "closed"],
+                   "try", *disk(3, "xvda"), "--seconds", "3", "--copy-to", "copy.img")
+    text = bad.communicate(timeout=30)[0]
+    check("the hostile one was busy: " + text.strip(), bad.returncode == 0, text)
+    check("the good disk is as it was", same("good.img", "copy.img"))
+    machine.expect("the hostile one's disk can be taken away", 0, ["is detached"],
+                   "detach", *disk(4, "xvda"), "--type", "vbd")
     machine.end()
 
 
@@ -218,7 +241,7 @@ def main():
             image.write(os.urandom(16 << 20))
         with open("other.img", "wb") as image:
             image.write(os.urandom(1 << 20))
-        for part in (devices, under_load, configuration, alone):
+        for part in (devices, under_load, configuration, alone, hostile):
             part()
             if os.path.exists("serve.log"):
                 os.remove("serve.log")
