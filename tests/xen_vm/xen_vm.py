@@ -141,6 +141,10 @@ def main():
     print(f"images made in {time.monotonic() - start:.0f} s", flush=True)
 
     results, complaint = boot(work, scenarios, options.memory, options.silence)
+    if not results:
+        # Under emulation a boot itself may fail, now and then; a scenario that fails is not asked again.
+        print("no scenario ran: the machine is booted once more", flush=True)
+        results, complaint = boot(work, scenarios, options.memory, options.silence)
     verdicts = {s: results.get(s, (False, ["it did not run"])) for s in scenarios}
     if complaint:
         verdicts["kernel"] = (False, ["dom0's kernel complained: see xen.log"])
