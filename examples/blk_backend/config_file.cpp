@@ -21,6 +21,12 @@ using pvring::configuration_error;
       where + " is " + value.dump(-1, ' ', true, json::error_handler_t::replace) + ": " + remedy);
 }
 
+std::string entry_of(std::string where, std::string_view separator, std::string_view name) {
+  where += separator;
+  where += name;
+  return where;
+}
+
 std::string text(const std::string& where, const json& value) {
   if (!value.is_string()) {
     refuse(where, value, "use a text");
@@ -82,7 +88,7 @@ device_rule read_device(const std::string& where, const json& entry) {
   }
   device_rule rule;
   for (const auto& [name, value] : entry.items()) {
-    const std::string at = where + '.' + name;
+    const std::string at = entry_of(where, ".", name);
     if (name == "domain") {
       rule.domain = number<pvring::domain_id>(at, value);
     } else if (name == "device") {
@@ -166,7 +172,7 @@ void read_config(const std::string& path, serve_command& into) {
   }
   std::vector<std::pair<std::string, std::string>> options;
   for (const auto& [name, value] : all.items()) {
-    const std::string at = path + ": " + name;
+    const std::string at = entry_of(path, ": ", name);
     if (name == "devices") {
       read_devices(at, value, into.what.rules);
     } else if (!read_daemon_option(at, name, value, into)) {

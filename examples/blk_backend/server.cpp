@@ -21,7 +21,6 @@ namespace {
 
 namespace xenbus = pvring::xenbus;
 namespace log = pvring::log;
-using pvring::protocol::xenbus_state;
 
 constexpr std::string_view own_directory = "pvring";
 

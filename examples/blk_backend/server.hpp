@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -14,6 +13,7 @@
 #include <pvring/xenbus/watch.hpp>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "device_options.hpp"
@@ -65,7 +65,10 @@ class server {
   struct key {
     pvring::domain_id domain = 0;
     std::uint32_t device = 0;
-    friend auto operator<=>(const key&, const key&) = default;
+    friend bool operator==(const key&, const key&) = default;
+    friend bool operator<(const key& a, const key& b) {
+      return std::tie(a.domain, a.device) < std::tie(b.domain, b.device);
+    }
   };
   struct entry {
     std::unique_ptr<served_device> device;
