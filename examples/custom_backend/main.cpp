@@ -35,6 +35,7 @@ constexpr std::uint32_t page_count = 100;
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what is not caught here may end the process
 int main() {
   namespace platform = pvring::platform;
   const auto host = platform::emulated_host::create();

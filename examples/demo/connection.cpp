@@ -28,7 +28,9 @@ pvring::xenbus::device_path plug_in(pvring::platform::emulated_store& toolstack,
 blk::options options_for(const settings& wanted, const std::string& strategy) {
   return {.max_queues = wanted.queues,
           .max_ring_page_order = static_cast<std::uint32_t>(std::countr_zero(wanted.ring_pages)),
-          .strategy = strategy};
+          .strategy = strategy,
+          // Whatever the image lies on: an emulated guest's page stays memory after its unmap.
+          .allow_unsafe_mapping = true};
 }
 
 pvring::testing::strict_options frontend_for(const settings& wanted) {

@@ -82,6 +82,7 @@ void run(const demo::settings& wanted) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what is not caught here may end the process
 int main(int argc, char** argv) {
   CLI::App app{
       "Serves a real disk image through a Xen block ring on the emulated platform, once with each "

@@ -22,9 +22,13 @@ namespace demo {
 
 std::string find_tool(const std::string& name, const std::string& package) {
   const char* path = std::getenv("PATH");
-  std::istringstream folders(std::string(path != nullptr ? path : "") + ":/usr/sbin:/sbin");
+  std::string searched = path != nullptr ? path : "";
+  searched += ":/usr/sbin:/sbin";
+  std::istringstream folders(searched);
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = folder + "/" + name;
+    std::string file = folder;
+    file += '/';
+    file += name;
     if (!folder.empty() && ::access(file.c_str(), X_OK) == 0) {
       return file;
     }

@@ -115,6 +115,7 @@ bool write_and_read(pvring::testing::strict_frontend& front) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(bugprone-exception-escape): what is not caught here may end the process
 int main() {
   const auto host = platform::emulated_host::create();
   const auto guest = host.create_domain(guest_domain);

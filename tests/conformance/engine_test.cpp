@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Every engine that needs no library, and those of the test kit.
+#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <pvring/aio/inline_engine.hpp>
 #include <pvring/aio/memory.hpp>
@@ -22,9 +24,13 @@ struct memory_setup {
 /// A function that keeps its bytes.
 struct keeps {
   std::vector<std::byte> bytes = std::vector<std::byte>(size);
+  bool fail_flush = false;
 
   int operator()(aio::operation kind, std::uint64_t offset, std::span<const iovec> buffers,
                  std::uint64_t length) noexcept {
+    if (kind == aio::operation::flush) {
+      return std::exchange(fail_flush, false) ? -EIO : 0;
+    }
     if (kind == aio::operation::write_zeroes) {
       std::memset(bytes.data() + offset, 0, length);
     }
@@ -43,11 +49,26 @@ struct keeps {
 struct inline_setup {
   using engine = aio::inline_engine<keeps>;
   engine::image& image() { return image_; }
+  void fail_next_flush() { image_.function().fail_flush = true; }
   engine::image image_{keeps{}, {.size = size}};
 };
 
+/// What a setup can bring about whose image follows a script.
+template <class Setup>
+struct scripted {
+  void fail_next_flush() {
+    self().image().script().result = [due = true](const aio::transfer& work) mutable {
+      return work.kind == aio::operation::flush && std::exchange(due, false) ? -EIO : 0;
+    };
+  }
+  void complete_backwards() { self().image().script().order = completion_order::newest_first; }
+
+ private:
+  Setup& self() { return static_cast<Setup&>(*this); }
+};
+
 template <completion_order Order, std::uint32_t Held, int Microseconds>
-struct delayed_setup {
+struct delayed_setup : scripted<delayed_setup<Order, Held, Microseconds>> {
   using engine = delayed_engine;
   delayed_image& image() { return image_; }
   delayed_image image_{size,
@@ -57,7 +78,7 @@ struct delayed_setup {
                                    .at_most = 3}}};
 };
 
-struct volatile_cache_setup {
+struct volatile_cache_setup : scripted<volatile_cache_setup> {
   using engine = volatile_cache_engine;
   volatile_cache_image& image() { return image_; }
   volatile_cache_image image_{size};

@@ -3,10 +3,11 @@
 // segment pages, which grants are good, how I/O ends, and in which order all of it happens. What
 // must hold is checked after every step.
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <span>
+#include <utility>
 
+#include "support/fuzz_input.hpp"
 #include "unit/blk/queue_fixture.hpp"
 
 namespace {
@@ -14,35 +15,13 @@ namespace {
 using namespace pvring;
 using namespace pvring::test;
 
-class script {
- public:
-  explicit script(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  [[nodiscard]] bool ended() const { return at_ >= bytes_.size(); }
-  std::uint8_t byte() { return ended() ? 0 : bytes_[at_++]; }
-  std::uint32_t word() {
-    return byte() | std::uint32_t{byte()} << 8U | std::uint32_t{byte()} << 16U |
-           std::uint32_t{byte()} << 24U;
-  }
-  void fill(std::byte* to, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-      to[i] = static_cast<std::byte>(byte());
-    }
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-  std::size_t at_ = 0;
-};
-
-void require(bool holds) {
-  if (!holds) {
-    std::abort();
-  }
-}
-
 template <class Queue>
-void play(script& s) {
-  Queue t(std::size_t{1} << (s.byte() % 3), s.byte() % 2 == 0 ? 0 : 0xfffffff0U);
+void play(fuzz_input& s) {
+  // Kept over inputs: to allocate them takes longer than everything else.
+  static typename Queue::peer_pages peer;
+  const std::size_t pages = std::size_t{1} << (s.byte() % 3);
+  const std::uint32_t start = s.byte() % 2 == 0 ? 0 : 0xfffffff0U;
+  Queue t(pages, start, std::move(peer));
   t.device.read_only = s.byte() % 8 == 0;
   t.device.barrier = s.byte() % 2 == 0;
   t.device.max_indirect_segments = s.byte() % 4 == 0 ? 0 : 256;
@@ -98,28 +77,33 @@ void play(script& s) {
         bytes += part.iov_len;
       }
       require(flight.offset % 512 == 0 && flight.length % 512 == 0 &&
-              flight.offset + flight.length <= 1000 * 512);
-      require(!moves || (flight.length != 0 && bytes == flight.length));
+                  flight.offset + flight.length <= 1000 * 512,
+              "a transfer is whole sectors of the device");
+      require(!moves || (flight.length != 0 && bytes == flight.length),
+              "a transfer has as many bytes as its buffers");
       require(flight.kind == aio::operation::read || flight.kind == aio::operation::flush ||
-              !t.device.read_only);
+                  !t.device.read_only,
+              "nothing writes to a read-only device");
     }
-    require(t.engine.flying.size() <= t.front->size());
+    require(t.engine.flying.size() <= t.front->size(),
+            "no more is in flight than the ring has slots");
   }
   queue.stop();
   for (int pass = 0; pass < 2000 && !queue.idle(); ++pass) {
     t.engine.complete_all();
     queue.service(64);
   }
-  require(queue.idle());
-  require(queue.leases() == 0);
+  require(queue.idle(), "a queue that was stopped becomes idle");
+  require(queue.leases() == 0, "an idle queue has no leases");
   queue.clear();
-  require(t.mapper.mapped_pages == 0);
+  require(t.mapper.mapped_pages == 0, "nothing stays mapped");
+  peer = std::move(t.mapper.peer);
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  script s({data, size});
+  fuzz_input s({data, size});
   switch (s.byte() % 4) {
     case 0:
       play<queue_under_test<wire::abi::x86_64, grant::batched_copy>>(s);

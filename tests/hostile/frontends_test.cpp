@@ -11,90 +11,16 @@
 #include <vector>
 
 #include "pvring/testing/scripted_frontend.hpp"
-#include "support/served_disk.hpp"
+#include "support/two_devices.hpp"
 
 namespace pvring::test {
 namespace {
 
-using namespace std::chrono_literals;
 using protocol::xenbus_state;
 using testing::hostile_frontend;
 using testing::scripted_frontend;
 
-constexpr domain_id hostile_domain = 9;
-const xenbus::device_identity hostile_device{
-    .frontend_domain = hostile_domain, .type = "vbd", .device = blk::xvd('b')};
-
-// A good disk, and a second device of the same process for somebody to abuse.
-class two_devices : public ::testing::Test {
- protected:
-  two_devices()
-      : good_image_(4U << 20U),
-        image_(4U << 20U),
-        good_(good_image_, {}, {}),
-        guest_(good_.host().create_domain(hostile_domain)),
-        dom0_(good_.host()),
-        toolstack_(dom0_.open_store()) {
-    xenbus::create_device(toolstack_, xenbus::describe_vbd(hostile_device, {}));
-  }
-  void serve(blk::options options = {}) {
-    disk_.emplace(dom0_, blk::identity{.domain = hostile_domain, .device = hostile_device.device},
-                  image_, options);
-    server_ = std::jthread([this] { disk_->run(); });
-  }
-  ~two_devices() override {
-    if (disk_) {
-      disk_->stop();
-    }
-    if (server_.joinable()) {
-      server_.join();
-    }
-  }
-
-  // The good device writes and reads back, whatever the other one does meanwhile.
-  void good_device_works(int rounds = 20) {
-    const auto segments = testing::segments_for(16);
-    for (int i = 0; i < rounds; ++i) {
-      const auto sector = static_cast<std::uint64_t>(i % 100) * 16;
-      ASSERT_EQ(good_.perform(
-                    0, {.operation = 1, .sector = sector, .segments = segments},
-                    [i](std::size_t, std::span<std::byte> bytes) {
-                      std::memset(bytes.data(), i + 1, bytes.size());
-                    },
-                    [](const testing::block_completion&) {}),
-                0);
-      bool right = false;
-      ASSERT_EQ(good_.perform(
-                    0, {.operation = 0, .sector = sector, .segments = segments},
-                    [](std::size_t, std::span<std::byte>) {},
-                    [&](const testing::block_completion& end) {
-                      right = true;
-                      end.for_each_part([&](std::size_t, std::span<const std::byte> bytes) {
-                        for (const std::byte b : bytes) {
-                          right &= b == static_cast<std::byte>(i + 1);
-                        }
-                      });
-                    }),
-                0);
-      ASSERT_TRUE(right);
-    }
-  }
-  std::string store_error() {
-    return toolstack_
-        .read("/local/domain/0/error/backend/vbd/9/" + std::to_string(hostile_device.device) +
-              "/error")
-        .value_or("");
-  }
-
-  aio::memory_image good_image_;
-  aio::memory_image image_;
-  served_disk<memory_config> good_;
-  platform::emulated_guest guest_;
-  platform::emulated dom0_;
-  platform::emulated_store toolstack_;
-  std::optional<blk::backend<memory_config>> disk_;
-  std::jthread server_;
-};
+using two_devices = two_devices_of<memory_config>;
 
 // Case 16.
 TEST_F(two_devices,
@@ -241,6 +167,10 @@ TEST_P(Seeds, of_misdeeds_disturb_nobody_else_and_leave_nothing_behind) {
       for (const auto reference : front.ring_references()) {
         EXPECT_FALSE(guest_.is_mapped(reference));
       }
+      for (const auto reference : hostile.references()) {
+        EXPECT_FALSE(guest_.is_mapped(reference)) << "a page of data";
+      }
+      EXPECT_EQ(good_.host().leaked_pages(), 0U);
       front.remove("ring-page-order");
       front.go(xenbus_state::initialising);
     }
@@ -250,6 +180,8 @@ TEST_P(Seeds, of_misdeeds_disturb_nobody_else_and_leave_nothing_behind) {
     good_device_works(5);
   }
   attacker.join();
+  end();
+  EXPECT_EQ(good_.host().leaked_pages(), 0U);
 }
 INSTANTIATE_TEST_SUITE_P(some, Seeds, ::testing::Range(0U, 6U));
 
@@ -287,53 +219,6 @@ TEST_F(two_devices, a_hundred_connections_leave_threads_and_descriptors_as_they_
     }
     front.go(xenbus_state::initialising);
   }
-}
-
-// Case 85: a storm of kicks without work costs its own device a pass now and then, and a request in
-// it is served.
-TEST_F(two_devices, a_storm_of_kicks_is_slowed_down_and_hides_no_request) {
-  serve();
-  scripted_frontend front(good_.host(), hostile_device);
-  ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
-  front.write_good_nodes();
-  front.go(xenbus_state::initialised);
-  ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
-  std::uint32_t sent = 0;
-  const auto end = std::chrono::steady_clock::now() + 500ms;
-  while (std::chrono::steady_clock::now() < end) {
-    for (int i = 0; i < 1000; ++i) {
-      front.kick();
-    }
-    protocol::blkif::request unknown{};
-    unknown.operation = 99;
-    front.put(unknown);
-    ASSERT_TRUE(front.wait_for_responses(++sent));
-  }
-  good_device_works(3);
-  const auto statistics = disk_->statistics();
-  ASSERT_EQ(statistics.size(), 1U);
-  EXPECT_EQ(statistics[0].requests, sent);
-}
-
-// Case 93, 97: the guest is destroyed with I/O under way.
-TEST_F(two_devices, a_guest_that_vanishes_ends_its_device_and_no_other) {
-  serve();
-  {
-    scripted_frontend front(good_.host(), hostile_device);
-    ASSERT_TRUE(front.wait_for_backend(xenbus_state::init_wait));
-    front.write_good_nodes();
-    front.go(xenbus_state::initialised);
-    ASSERT_TRUE(front.wait_for_backend(xenbus_state::connected));
-    hostile_frontend traffic(front, 1);
-    for (int i = 0; i < 20; ++i) {
-      traffic.step();
-    }
-    guest_.vanish();
-  }
-  server_.join();  // the device is over: run() returned
-  EXPECT_TRUE(disk_->finished());
-  disk_.reset();
-  good_device_works();
 }
 
 }  // namespace

@@ -95,6 +95,9 @@ struct any_completion {
 /// - `in_flight()`: submitted and not yet reaped. Destroying a context waits until the kernel is
 /// done with all buffers.
 /// - as a `source`: armed, `fd()` becomes readable when something is complete.
+/// - optional, `std::optional<std::chrono::steady_clock::time_point> deadline()`: when it wants to
+/// be reaped even if nothing becomes readable, for what only time can bring on (room in the kernel
+/// for a transfer, where nothing of its own will complete and make some).
 ///
 /// No order is promised between transfers in flight; a flush covers what was reaped before it was
 /// submitted. A flush that failed makes every later flush of the image fail, until it is opened

@@ -21,6 +21,7 @@
 #include "../base/error.hpp"
 #include "../base/log.hpp"
 #include "../base/unique_fd.hpp"
+#include "detail/lent_buffers.hpp"
 #include "detail/storage_probe.hpp"
 #include "engine.hpp"
 #include "helper_thread.hpp"
@@ -51,7 +52,7 @@ class file_image {
     }
     physical_block_size_ = detail::modify_unit(fd_.get(), what_);
     discard_granularity_ = read_only_ ? 0 : detail::discard_unit(fd_.get(), what_, file_bytes());
-    keeps_buffers_ = detail::file_keeps_buffers(fd_.get(), what_);
+    keeps_buffers_ = detail::file_keeps_buffers(fd_.get(), what_, direct_);
   }
 
   file_image(const file_image&) = delete;

@@ -10,9 +10,11 @@
 #include <boost/intrusive/list.hpp>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -55,8 +57,7 @@ class libaio::context {
         slots_(std::make_unique<slot[]>(capacity_)),
         free_(std::make_unique<slot*[]>(capacity_)),
         waiting_(std::make_unique<iocb*[]>(capacity_)),
-        mail_(capacity_ + 1, wake_.fd()),  // every slot's result, and the word that a pause is over
-        pause_(image.helper(), &pause_is_over, this) {
+        mail_(capacity_, wake_.fd()) {
     for (std::uint32_t i = 0; i < capacity_; ++i) {
       slots_[i].owner = this;
       free_[i] = &slots_[i];
@@ -83,8 +84,8 @@ class libaio::context {
     }
     counters().transfers.add(batch.size());
     push_waiting();
-    if (armed_ && (!ready_.empty() || !retry_is_arranged())) {
-      wake_.signal();  // nobody may arm again before sleeping
+    if (armed_ && (!ready_.empty() || waits_for_time())) {
+      wake_.signal();  // nobody may arm again, or ask for the deadline, before sleeping
     }
   }
 
@@ -143,12 +144,17 @@ class libaio::context {
         explain_mail();
       }
     }
-    return wake_.unexplained() || has_work() || !retry_is_arranged();
+    return wake_.unexplained() || has_work();
   }
 
   void disarm() noexcept {
     armed_ = false;
     explain_mail();
+  }
+
+  /// When to try again what the kernel has no room for; nothing while a completion will say so.
+  [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const noexcept {
+    return waits_for_time() ? std::optional(pause_.until()) : std::nullopt;
   }
 
   [[nodiscard]] aio::counters& counters() noexcept { return kernel_.counters(); }
@@ -175,10 +181,10 @@ class libaio::context {
                              boost::intrusive::constant_time_size<false>>;
 
   static std::uint32_t checked(std::uint32_t capacity) {
-    if (capacity == 0 || capacity >= mailbox<slot*>::most_places) {
+    if (capacity == 0 || capacity > mailbox<slot*>::most_places) {
       throw configuration_error("an AIO context for " + std::to_string(capacity) +
                                 " transfers: choose a capacity from 1 to " +
-                                std::to_string(mailbox<slot*>::most_places - 1));
+                                std::to_string(mailbox<slot*>::most_places));
     }
     return capacity;
   }
@@ -409,19 +415,9 @@ class libaio::context {
     s.owner->mail_.push(&s);
   }
 
-  /// On the helper's thread.
-  static void pause_is_over(void* self) noexcept {
-    static_cast<context*>(self)->mail_.push(nullptr);
-  }
-
-  /// What the helper sent: a slot, or nothing but the word that a pause is over, which only had to
-  /// wake us.
+  /// What the helper sent.
   template <class F>
   void helped(slot* from, F& f) noexcept {
-    if (from == nullptr) {
-      pause_.heard();
-      return;
-    }
     const transfer& work = *from->work;
     int error = from->result;
     if (work.kind == operation::flush) {
@@ -445,24 +441,17 @@ class libaio::context {
 
   /// Where something waits and nothing of ours will complete and make room, only time can. Then
   /// submit() tries at once, reap() after a pause.
+  [[nodiscard]] bool waits_for_time() const noexcept {
+    return waiting_count_ != 0 && kernel_.in_flight() == 0;
+  }
+
   void pause_if_alone() noexcept {
-    if (waiting_count_ != 0 && kernel_.in_flight() == 0) {
+    if (waits_for_time()) {
       pause_.begin();
     }
   }
 
-  [[nodiscard]] bool retry_is_due() const noexcept {
-    return waiting_count_ != 0 && kernel_.in_flight() == 0 && pause_.is_over();
-  }
-
-  /// Whether a sleeper will be woken to try again, if there is something to try.
-  bool retry_is_arranged() noexcept {
-    if (waiting_count_ == 0 || kernel_.in_flight() != 0) {
-      return true;
-    }
-    helper_used_ = true;
-    return pause_.arrange_word();
-  }
+  [[nodiscard]] bool retry_is_due() const noexcept { return waits_for_time() && pause_.is_over(); }
 
   file_image& image_;
   const std::uint32_t capacity_;

@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "counters.hpp"
-#include "detail/storage_probe.hpp"
+#include "detail/sysfs.hpp"
 #include "engine.hpp"
 #include "libaio_ring.hpp"
 

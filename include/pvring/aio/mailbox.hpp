@@ -60,8 +60,9 @@ class tagged_list_access {
     AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
   }
 #else
-  tagged_list_access() noexcept {}
-  ~tagged_list_access() {}
+  // Not defaulted: a variable of a trivial type would be an unused one.
+  tagged_list_access() noexcept {}  // NOLINT(modernize-use-equals-default)
+  ~tagged_list_access() {}          // NOLINT(modernize-use-equals-default)
 #endif
   tagged_list_access(const tagged_list_access&) = delete;
   tagged_list_access& operator=(const tagged_list_access&) = delete;

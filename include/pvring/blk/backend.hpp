@@ -55,8 +55,9 @@ class backend {
   using recorder_type = typename Config::observe::recorder;
   using queue_handle = connected_queue<recorder_type>;
 
-  /// Looks at the store, and goes to InitWait when the toolstack has written the device. \param
-  /// host, image outlive it
+  /// Looks at the store, and goes to InitWait. The toolstack has written the device before (see
+  /// xenbus::create_device): one that is not there is over at once, with a warning. \param host,
+  /// image outlive it
   /// \throws configuration_error for options that cannot be, and (node_error) for links of the
   /// toolstack that cannot be followed; std::system_error where the platform is not to be had
   backend(platform_type& host, const identity& device, image_type& image, options wanted = {})
@@ -83,6 +84,11 @@ class backend {
                           (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
     advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
     port_.process();
+    if (port_.finished()) {
+      log::write(log::level::warning, port_.path().name() + " is not in the store: node " +
+                                          xenbus::join(port_.path().backend(), "state") +
+                                          " is missing; create the device first");
+    }
   }
   backend(const backend&) = delete;
   backend& operator=(const backend&) = delete;
@@ -233,10 +239,11 @@ class backend {
           "no grant strategy can run (" + grant::explain("none", known, advertised_) +
           "); allow another one of " + grant::names<typename Config::grants>());
     }
-    log::write(log::level::info, port_.path().name() + ": " + choice_ + "; " +
-                                     std::to_string(with.queues.size()) + " queues of " +
-                                     std::to_string(with.queues.front().ring_references.size()) +
-                                     " ring pages, " + std::string(to_string(with.abi)));
+    connected_log_.write(log::level::info,
+                         port_.path().name() + ": " + choice_ + "; " +
+                             std::to_string(with.queues.size()) + " queues of " +
+                             std::to_string(with.queues.front().ring_references.size()) +
+                             " ring pages, " + std::string(to_string(with.abi)));
   }
 
   template <protocol::blkif::abi Abi, class Strategy>
@@ -335,6 +342,7 @@ class backend {
   bool advertised_ = false;
   bool size_untold_ = false;
   std::string choice_;
+  log::rate_limit connected_log_;  ///< a frontend may connect as often as it likes
   std::atomic<bool> stop_{false};
   typename platform_type::store_handle store_;
   handler device_;

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +31,9 @@ class arena {
                                   " bytes; lower the queue's buffer budget");
     }
     base_ = static_cast<std::byte*>(region);
-    if (::mlock(base_, bytes_) != 0) {
+    // Said once: a frontend may connect as often as it likes.
+    static std::atomic<bool> said{false};
+    if (::mlock(base_, bytes_) != 0 && !said.exchange(true, std::memory_order_relaxed)) {
       log::write(log::level::info,
                  "bounce buffers are not locked in memory (" + std::to_string(bytes_) +
                      " bytes; raise RLIMIT_MEMLOCK); the pages may be swapped out");

@@ -50,7 +50,7 @@ class answer {
   template <back_protocol P, std::unsigned_integral Index>
   friend class back_ring;
   answer(const typename Protocol::echo& to, typename Protocol::status status) noexcept
-      : echo_(to), status_(status), open_(true) {}
+      : echo_(to), status_(status) {}
 
   // The ring gives it.
   void give() noexcept {
@@ -60,7 +60,7 @@ class answer {
 
   typename Protocol::echo echo_;
   typename Protocol::status status_;
-  bool open_;
+  bool open_ = true;
 };
 
 /// The duty to answer one request exactly once. Made by the ring when a request is fetched; losing

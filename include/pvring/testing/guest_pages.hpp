@@ -32,6 +32,7 @@ class guest_pages {
       : guest_(guest), backend_(backend) {}
   guest_pages(const guest_pages&) = delete;
   guest_pages& operator=(const guest_pages&) = delete;
+  // NOLINTNEXTLINE(bugprone-exception-escape): a lost lock of the emulated host ends the process
   ~guest_pages() { (void)clear(); }
 
   /// \pre no page is out

@@ -203,6 +203,11 @@ class hostile_frontend {
     front_.kick();
   }
 
+  /// The pages of data as they are granted now.
+  [[nodiscard]] std::span<const platform::grant_reference> references() const noexcept {
+    return references_;
+  }
+
  private:
   static constexpr std::size_t page_count = 16;
 

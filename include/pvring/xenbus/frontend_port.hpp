@@ -202,6 +202,7 @@ class frontend_port {
     }
   }
 
+  // NOLINTNEXTLINE(bugprone-exception-escape): a handler may throw only to end the process
   void release() noexcept {
     if (std::exchange(rings_, false)) {
       handler_.release();

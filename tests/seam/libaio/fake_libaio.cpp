@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// See the header. One context at a time has the ring that post() writes to: the one that was set up
-// last.
+// See the header.
 #include "fake_libaio.hpp"
 
 #include <unistd.h>
@@ -30,7 +29,9 @@ struct ring {
 
 ring* newest = nullptr;
 
-long perform(const call& what) {
+}  // namespace
+
+long kernel::perform(const call& what) {
   const iocb& c = what.copy;
   const auto offset = static_cast<off_t>(c.u.c.offset);
   const int n = static_cast<int>(what.buffers.size());
@@ -53,24 +54,26 @@ long perform(const call& what) {
   return got < 0 ? -errno : got;
 }
 
-}  // namespace
-
 void kernel::post(iocb* object, long res) {
-  const std::uint32_t head = std::atomic_ref(newest->head).load(std::memory_order_acquire);
-  if ((newest->tail + 1) % newest->nr == head) {
+  ring* into = newest;
+  void* data = nullptr;
+  for (const call& what : accepted) {
+    if (what.object == object) {
+      into = static_cast<ring*>(what.ring);
+      data = what.copy.data;  // the object itself may be gone
+    }
+  }
+  const std::uint32_t head = std::atomic_ref(into->head).load(std::memory_order_acquire);
+  if ((into->tail + 1) % into->nr == head) {
     std::fputs("the completion ring is full: its reader does not give places back\n", stderr);
     std::abort();
   }
-  io_event& event = newest->events()[newest->tail];
+  io_event& event = into->events()[into->tail];
   event = {};
   event.obj = object;
-  for (const call& what : accepted) {
-    if (what.object == object) {
-      event.data = what.copy.data;  // the object itself may be gone
-    }
-  }
+  event.data = data;
   event.res = static_cast<unsigned long>(res);
-  std::atomic_ref(newest->tail).store((newest->tail + 1) % newest->nr, std::memory_order_release);
+  std::atomic_ref(into->tail).store((into->tail + 1) % into->nr, std::memory_order_release);
 }
 
 void kernel::complete_next(long res) {
@@ -93,6 +96,15 @@ void kernel::perform_next() {
   const call& what = accepted.at(completed);
   const std::optional<long> scripted = result ? result(what) : std::nullopt;
   complete_next(scripted ? *scripted : perform(what));
+}
+
+void kernel::perform_backwards(std::size_t first) {
+  for (std::size_t i = accepted.size(); i-- != first;) {
+    const std::optional<long> scripted = result ? result(accepted[i]) : std::nullopt;
+    post(accepted[i].object, scripted ? *scripted : perform(accepted[i]));
+    signal(accepted[i]);
+    ++completed;
+  }
 }
 
 }  // namespace fake
@@ -121,7 +133,7 @@ int io_setup(int maxevents, io_context_t* context) {
   return 0;
 }
 
-int io_submit(io_context_t, long nr, iocb* ios[]) {
+int io_submit(io_context_t context, long nr, iocb* ios[]) {
   fake::kernel& k = *fake::current;
   ++k.submit_calls;
   long take = nr;
@@ -136,6 +148,7 @@ int io_submit(io_context_t, long nr, iocb* ios[]) {
   for (long i = 0; i < take; ++i) {
     fake::call what;
     what.object = ios[i];
+    what.ring = context;
     what.copy = *ios[i];
     const auto& c = what.copy.u.c;
     if (what.copy.aio_lio_opcode == IO_CMD_PREADV || what.copy.aio_lio_opcode == IO_CMD_PWRITEV) {
@@ -145,9 +158,12 @@ int io_submit(io_context_t, long nr, iocb* ios[]) {
       what.buffers.push_back({c.buf, c.nbytes});
     }
     k.accepted.push_back(what);
-    if (k.at_once) {
+    if (k.at_once && !k.backwards) {
       k.perform_next();
     }
+  }
+  if (k.at_once && k.backwards) {
+    k.perform_backwards(k.completed);
   }
   return static_cast<int>(take);
 }

@@ -21,6 +21,7 @@ struct call {
   iocb* object = nullptr;
   iocb copy{};
   std::vector<iovec> buffers;
+  void* ring = nullptr;  ///< of the context that it was given to
 };
 
 struct kernel {
@@ -34,6 +35,7 @@ struct kernel {
   std::uint32_t extra_places = 3;  ///< places in the ring beyond what was asked for
   bool late_signals = false;       ///< complete_next() leaves the signal to signal()
   bool at_once = false;            ///< perform and complete each iocb while it is submitted
+  bool backwards = false;          ///< those of a call with at_once: the last one first
   std::function<std::optional<long>(const call&)>
       result;  ///< of a performed iocb, in place of the real one
 
@@ -51,9 +53,13 @@ struct kernel {
   void complete_next(long res);
   /// Signals the completion of an accepted iocb.
   static void signal(const call& what);
+  /// Performs an accepted iocb on its file; what came of that.
+  static long perform(const call& what);
   /// Performs it on its file, then completes it with what came of that.
   void perform_next();
-  /// Puts an event into the ring, whatever it says.
+  /// Performs and completes the iocbs accepted from the `first` on, the newest first.
+  void perform_backwards(std::size_t first);
+  /// Puts an event into the ring, whatever it says: that of the iocb's context, or the newest.
   void post(iocb* object, long res);
   [[nodiscard]] const call& last() const { return accepted.back(); }
 };

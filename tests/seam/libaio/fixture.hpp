@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -106,7 +108,7 @@ class libaio_seam : public testing::Test {
       for (const auto& one : reap()) {
         out.push_back(one);
       }
-      if (context->in_flight() != 0 && !context->arm() && !readable(2000)) {
+      if (context->in_flight() != 0 && !context->arm() && !sleep()) {
         ADD_FAILURE() << "nobody woke us, " << context->in_flight() << " in flight";
         break;
       }
@@ -118,6 +120,20 @@ class libaio_seam : public testing::Test {
   bool readable(int milliseconds = 0) {
     pollfd p{context->fd(), POLLIN, 0};
     return ::poll(&p, 1, milliseconds) == 1;
+  }
+
+  /// Sleeps as a queue would: until it is woken or its deadline has come. False when neither
+  /// happens within seconds.
+  bool sleep() {
+    constexpr std::chrono::milliseconds longest(2000);
+    const auto at = context->deadline();
+    if (!at) {
+      return readable(static_cast<int>(longest.count()));
+    }
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*at - std::chrono::steady_clock::now());
+    const auto nap = std::clamp(left, std::chrono::milliseconds(0), longest);
+    return readable(static_cast<int>(nap.count())) || left <= longest;
   }
 
   static fake::kernel& kernel() { return *fake::current; }

@@ -73,7 +73,7 @@ TEST_F(libaio_lifetime, drops_at_the_end_what_the_kernel_never_had) {
   open();
   kernel().submit = {-EAGAIN};
   submit_reads(3);
-  (void)context->arm();  // the pause is with the helper
+  (void)context->arm();
   context.reset();
   EXPECT_TRUE(kernel().accepted.empty());
   EXPECT_EQ(kernel().destroys, 1U);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // What becomes of a batch that the kernel takes in part, late, or not at all.
 #include <chrono>
+#include <optional>
+#include <semaphore>
 #include <thread>
+
+#include <pvring/wait/loop.hpp>
 
 #include "fixture.hpp"
 
@@ -9,6 +13,20 @@ namespace seam {
 namespace {
 
 class libaio_submit : public libaio_seam {};
+
+/// A queue whose only source is the engine.
+struct served_context {
+  std::size_t service(std::size_t) noexcept {
+    return engine.reap([this](transfer&, int) noexcept { ++done; });
+  }
+  static std::optional<pvring::wait::time_point> deadline() noexcept { return std::nullopt; }
+  template <class F>
+  void for_each_source(F&& f) noexcept {
+    f(engine);
+  }
+  pvring::aio::libaio::context& engine;
+  unsigned done = 0;
+};
 
 std::vector<std::uint64_t> offsets(const std::vector<fake::call>& calls) {
   std::vector<std::uint64_t> out;
@@ -148,7 +166,7 @@ TEST_F(libaio_submit, tries_again_after_a_pause_when_nothing_is_in_flight) {
   while (context->in_flight() != 0) {
     ++passes;
     if (!context->arm()) {
-      ASSERT_TRUE(readable(2000)) << "nobody woke us";
+      ASSERT_TRUE(sleep()) << "nobody woke us";
     }
     for (const auto& [work, error] : reap()) {
       EXPECT_EQ(error, 0);
@@ -158,6 +176,69 @@ TEST_F(libaio_submit, tries_again_after_a_pause_when_nothing_is_in_flight) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(15));
   EXPECT_EQ(kernel().submit_calls, 5U);
   EXPECT_LE(passes, 20U);
+}
+
+TEST_F(libaio_submit, has_a_deadline_only_while_nothing_in_flight_can_make_room) {
+  static_assert(pvring::wait::source_with_deadline<pvring::aio::libaio::context>);
+  open();
+  EXPECT_FALSE(context->deadline());
+  kernel().submit = {1, -EAGAIN};
+  submit_reads(3);
+  EXPECT_FALSE(context->deadline()) << "the completion of the one makes room";
+  kernel().submit = {-EAGAIN};
+  kernel().complete_next(512);
+  EXPECT_EQ(reap().size(), 1U);
+  ASSERT_TRUE(context->deadline());
+  EXPECT_LE(*context->deadline(),
+            std::chrono::steady_clock::now() + pvring::aio::detail::retry_pause::shortest);
+  kernel().at_once = true;
+  EXPECT_EQ(reap_all().size(), 2U);
+  EXPECT_FALSE(context->deadline());
+}
+
+// The helper works for all queues of a device, one job after the other.
+TEST_F(libaio_submit, tries_again_in_time_while_the_helper_is_busy_with_another_queue) {
+  open();
+  struct long_discard : pvring::aio::helper_job {
+    std::binary_semaphore over{0};
+  } other;
+  other.run = [](pvring::aio::helper_job& job) noexcept {
+    static_cast<long_discard&>(job).over.acquire();
+  };
+  ASSERT_TRUE(image->helper().post(other));
+  kernel().at_once = true;
+  kernel().submit = {-EAGAIN, -EAGAIN};
+  submit_reads(1);
+  EXPECT_EQ(reap_all().size(), 1U) << "it waits behind the other queue's job";
+  EXPECT_EQ(kernel().submit_calls, 3U);
+  other.over.release();
+  image->helper().quiesce();
+}
+
+// What a queue's thread sleeps on.
+TEST_F(libaio_submit, gives_the_loop_that_serves_it_the_time_of_the_next_try) {
+  open();
+  served_context served{*context};
+  pvring::wait::waiter<served_context> waiter(served);
+  ASSERT_TRUE(waiter.turn());
+  EXPECT_EQ(waiter.timeout_ms(), -1);
+  kernel().at_once = true;
+  kernel().submit = {-EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN, -EAGAIN};
+  submit_reads(1);
+  unsigned sleeps = 0;
+  while (served.done == 0) {
+    if (waiter.turn()) {
+      ++sleeps;
+      const int left = waiter.timeout_ms();
+      ASSERT_GE(left, 0) << "it would sleep for ever";
+      ASSERT_LE(left, pvring::aio::detail::retry_pause::longest.count());
+      pollfd p{waiter.fds()[0], POLLIN, 0};
+      (void)::poll(&p, 1, left);
+    }
+  }
+  EXPECT_LE(sleeps, 20U);
+  EXPECT_EQ(waiter.timeout_ms(), -1);
+  EXPECT_FALSE(image->helper().started()) << "nothing here needs another thread";
 }
 
 TEST_F(libaio_submit, bounds_its_tries_while_somebody_polls) {

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include <pvring/aio/detail/lent_buffers.hpp>
 #include <pvring/aio/file_image.hpp>
 
 #include "support.hpp"
@@ -22,6 +23,12 @@ using testing::HasSubstr;
 
 std::string why_not(const std::string& path, file_options options = {}) {
   return refusal([&] { const file_image image(path, options); });
+}
+
+/// What buffers of a file at `path` are by its place.
+bool are_free_below(const std::string& path, bool direct) {
+  const auto place = pvring::aio::detail::place_of_path(path);
+  return place && !pvring::aio::detail::lent_buffers().below_file(*place, direct);
 }
 
 bool is_root() { return ::geteuid() == 0; }
@@ -202,7 +209,7 @@ TEST(file_image, keeps_the_access_mode_when_it_falls_back_to_the_page_cache) {
                   AllOf(HasSubstr(path), HasSubstr("direct I/O")));
     }
     EXPECT_TRUE(image.read_only());
-    EXPECT_TRUE(image.buffers_free_at_completion());
+    EXPECT_EQ(image.buffers_free_at_completion(), are_free_below(path, image.direct()));
   }
   pvring::log::set_sink(&pvring::log::detail::to_stderr);
   ASSERT_EQ(::umount2(dir.path().c_str(), MNT_DETACH), 0);
@@ -223,6 +230,18 @@ TEST(file_image, probes_for_discard_without_changing_a_byte) {
     EXPECT_GE(image.physical_block_size(), 512U);
     const file_image read_only(path, {.read_only = true});
     EXPECT_EQ(read_only.discard_granularity(), 0U);
+  }
+}
+
+// Case 58.
+TEST(file_image, asks_what_lies_below_its_file_system_where_it_is_direct) {
+  for (const char* where : {"/tmp", "/dev/shm"}) {
+    const temporary_directory dir(where);
+    const std::string path = dir.file("disk", 1 << 20);
+    for (const direct_io wanted : {direct_io::automatic, direct_io::never}) {
+      const file_image image(path, {.direct = wanted});
+      EXPECT_EQ(image.buffers_free_at_completion(), are_free_below(path, image.direct()));
+    }
   }
 }
 
@@ -253,7 +272,7 @@ TEST(file_image, serves_block_devices) {
   EXPECT_TRUE(image.direct());
   EXPECT_EQ(image.size(), 1U << 20U);
   EXPECT_NE(image.discard_granularity(), 0U);
-  EXPECT_TRUE(image.buffers_free_at_completion());
+  EXPECT_EQ(image.buffers_free_at_completion(), are_free_below(path, true));
   ASSERT_EQ(::truncate(path.c_str(), 2 << 20), 0);
   device->resized();
   EXPECT_EQ(image.refresh_size(), 2U << 20U);

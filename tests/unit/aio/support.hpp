@@ -177,8 +177,12 @@ std::size_t finish(Context& context) {
     });
     if (context.in_flight() != 0 && !context.arm()) {
       pollfd p{context.fd(), POLLIN, 0};
-      const int n = ::poll(&p, 1, 5000);
-      if (n == 0) {
+      bool timed = false;
+      if constexpr (requires { context.deadline(); }) {
+        timed = context.deadline().has_value();
+      }
+      const int n = ::poll(&p, 1, timed ? 1 : 5000);
+      if (n == 0 && !timed) {
         return 1000000;
       }
     }

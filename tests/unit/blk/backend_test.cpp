@@ -348,26 +348,31 @@ TEST(blk_backend, refuses_a_ring_that_was_in_use_and_that_it_does_not_know) {
   EXPECT_EQ(t.disk.connections(), 0U);
 }
 
-TEST(blk_backend, goes_on_where_it_left_a_ring_that_the_frontend_kept_over_a_reconnect) {
+TEST(blk_backend, knows_a_kept_ring_from_a_fresh_one_with_the_same_references) {
   aio::memory_image image(1 << 20U);
-  scripted_disk t(image);
-  t.front.write_good_nodes();
-  t.front.go(state::initialised);
-  ASSERT_TRUE(t.until(state::connected));
-  t.front.put({.operation = operation::flush});
-  ASSERT_TRUE(t.front.wait_for_responses(1));
-  t.front.go(state::closing);
-  ASSERT_TRUE(t.until(state::closing));
-  t.front.go(state::closed);
-  ASSERT_TRUE(t.until(state::closed));
-  t.front.go(state::initialising);
-  ASSERT_TRUE(t.until(state::init_wait));
-  t.front.go(state::initialised);
-  ASSERT_TRUE(t.until(state::connected));
-  EXPECT_EQ(t.disk.connections(), 2U);
-  t.front.put({.operation = operation::flush});
-  ASSERT_TRUE(t.front.wait_for_responses(2));
-  EXPECT_EQ(t.disk.statistics().at(0).flushes, 1U) << "the answered one did not run again";
+  for (const bool fresh : {false, true}) {
+    scripted_disk t(image);
+    t.front.write_good_nodes();
+    t.front.go(state::initialised);
+    ASSERT_TRUE(t.until(state::connected));
+    t.front.put({.operation = operation::flush});
+    ASSERT_TRUE(t.front.wait_for_responses(1));
+    t.front.go(state::closing);
+    ASSERT_TRUE(t.until(state::closing));
+    t.front.go(state::closed);
+    ASSERT_TRUE(t.until(state::closed));
+    t.front.go(state::initialising);
+    ASSERT_TRUE(t.until(state::init_wait));
+    if (fresh) {
+      t.front.reset_ring();
+    }
+    t.front.go(state::initialised);
+    ASSERT_TRUE(t.until(state::connected));
+    EXPECT_EQ(t.disk.connections(), 2U);
+    t.front.put({.operation = operation::flush});
+    ASSERT_TRUE(t.front.wait_for_responses(fresh ? 1 : 2));
+    EXPECT_EQ(t.disk.statistics().at(0).flushes, 1U) << "the answered one did not run again";
+  }
 }
 
 // A guest's free grant references are given out again, so another ring may have those of the last.

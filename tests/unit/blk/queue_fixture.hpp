@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "../grant/scripted_mapper.hpp"
@@ -143,8 +145,12 @@ class queue_under_test {
                                 observe::none::recorder>;
   using response = typename protocol_type::response;
 
-  explicit queue_under_test(std::size_t pages = 1, std::uint32_t start = 0)
+  using peer_pages = std::map<platform::grant_reference, scripted_mapper::peer_page>;
+
+  /// \param peer pages to use again, for whoever makes very many of these
+  explicit queue_under_test(std::size_t pages = 1, std::uint32_t start = 0, peer_pages peer = {})
       : memory_(pages * 4096 / 8) {
+    mapper.peer = std::move(peer);
     front.emplace(bytes(), start);
     start_ = start;
     device.sectors = 1000;
@@ -153,8 +159,8 @@ class queue_under_test {
     device.max_indirect_segments = 256;
     engine.room = front->size();
     for (platform::grant_reference reference = 1; reference <= 300; ++reference) {
-      auto& peer = mapper.peer[reference].bytes;
-      std::fill(peer.begin(), peer.end(), static_cast<std::byte>(reference));
+      auto& bytes = mapper.peer[reference].bytes;
+      std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(reference));
     }
   }
 

@@ -271,7 +271,7 @@ TEST_F(BackendPortEnds, ARefusedFrontendComesBackThroughClosedAndInitialising) {
 }
 
 TEST_F(BackendPortEnds, ADeviceThatWorksHasNoErrorOfAnEarlierProcess) {
-  tree.set(bench.path.backend_error(), "the last one died of this");
+  tree.put(bench.path.backend_error(), "the last one died of this");
   bench.connect();
   EXPECT_EQ(bench.state(), "4");
   EXPECT_EQ(bench.error(), "(missing)");

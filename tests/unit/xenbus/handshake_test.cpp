@@ -141,14 +141,18 @@ TEST_F(Handshake, ABackendThatStopsLeavesAFrontendThatMayWait) {
   EXPECT_TRUE(connected());
 }
 
-TEST_F(Handshake, ABackendThatDiedIsReplacedWithoutTheFrontendNoticing) {
+TEST_F(Handshake, ABackendThatDiedIsReplacedOnceTheFrontendHasReconnected) {
   settle();
   back.port.reset();
   back.device.connected = 0;
   back.start();
   settle();
+  EXPECT_FALSE(connected());
+  EXPECT_EQ(front_device.count("begin_close"), 1);
+  EXPECT_TRUE(front.released());
+  front.reopen();
+  settle();
   EXPECT_TRUE(connected());
-  EXPECT_EQ(front_device.count("begin_close"), 0);
 }
 
 TEST_F(Handshake, ForcedRemovalEndsBothEnds) {

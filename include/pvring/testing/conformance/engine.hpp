@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "../../aio/engine.hpp"
+#include "../../wait/served.hpp"
 
 namespace pvring::testing {
 
@@ -32,6 +34,14 @@ namespace pvring::testing {
 ///       my_engine::image& image();
 ///     };
 ///     INSTANTIATE_TYPED_TEST_SUITE_P(mine, engine_conformance, my_setup);
+///
+/// What only the storage can bring about is played where the setup has a way to bring it about;
+/// without, the test of it passes and has shown nothing. All are called while nothing is in flight:
+///
+/// - `fail_next_flush()`: the next flush that reaches the storage fails;
+/// - `shorten_next(std::uint64_t bytes)`: the next read or write that reaches the storage transfers
+///   no more than its first `bytes` bytes, and says so;
+/// - `complete_backwards()`: from now on the newest transfer of those in flight completes first.
 template <class S>
 concept engine_setup =
     std::default_initializable<S> && aio::engine<typename S::engine> && requires(S& s) {
@@ -108,11 +118,26 @@ class engine_conformance : public ::testing::Test {
     return n == 1;
   }
 
+  /// Sleeps as a queue would, until it is woken or a deadline has come; false when neither happens.
+  template <class Context>
+  static bool sleep(Context& context) {
+    constexpr std::chrono::milliseconds longest(10000);
+    if constexpr (wait::source_with_deadline<Context>) {
+      if (const auto at = context.deadline()) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(*at - std::chrono::steady_clock::now());
+        const auto nap = std::clamp(left, std::chrono::milliseconds(0), longest);
+        return readable(context.fd(), static_cast<int>(nap.count())) || left <= longest;
+      }
+    }
+    return readable(context.fd(), static_cast<int>(longest.count()));
+  }
+
   /// Serves the context as a queue would until nothing is in flight.
   void drain() {
     while (context_->in_flight() != 0) {
       if (reap() == 0 && !context_->arm()) {
-        ASSERT_TRUE(readable(context_->fd(), 10000))
+        ASSERT_TRUE(sleep(*context_))
             << "nothing woke us, " << context_->in_flight() << " in flight";
       }
     }
@@ -225,7 +250,7 @@ TYPED_TEST_P(engine_conformance, counts_down_as_it_reports) {
     });
     EXPECT_EQ(n, before - left);
     if (n == 0 && !context.arm()) {
-      ASSERT_TRUE(this->readable(context.fd(), 10000));
+      ASSERT_TRUE(this->sleep(context));
     }
   }
 }
@@ -248,7 +273,7 @@ TYPED_TEST_P(engine_conformance, lets_go_of_a_transfer_before_it_reports_it) {
       std::erase_if(owned, [&](const auto& one) { return one.get() == &work; });
     });
     if (n == 0 && !this->context_->arm()) {
-      ASSERT_TRUE(this->readable(this->context_->fd(), 10000));
+      ASSERT_TRUE(this->sleep(*this->context_));
     }
   }
 }
@@ -263,7 +288,7 @@ TYPED_TEST_P(engine_conformance, wakes_who_sleeps_after_arming) {
     this->submit({&one});
     while (one.reports == 0) {
       if (!context.arm()) {
-        ASSERT_TRUE(this->readable(context.fd(), 10000)) << "slept through a completion";
+        ASSERT_TRUE(this->sleep(context)) << "slept through a completion";
       }
       this->reap();
     }
@@ -280,7 +305,7 @@ TYPED_TEST_P(engine_conformance, has_work_while_a_completion_is_not_reaped) {
   auto& one = this->make(aio::operation::read, 0, 4096);
   this->submit({&one});
   while (!context.arm()) {
-    ASSERT_TRUE(this->readable(context.fd(), 10000));
+    ASSERT_TRUE(this->sleep(context));
   }
   EXPECT_TRUE(context.arm()) << "arming takes nothing away";
   this->drain();
@@ -367,7 +392,7 @@ TYPED_TEST_P(engine_conformance, serves_several_contexts_on_one_image) {
     const std::size_t n =
         second.reap([](aio::transfer&, int error) noexcept { EXPECT_EQ(error, 0); });
     if (n == 0 && !second.arm()) {
-      ASSERT_TRUE(this->readable(second.fd(), 10000));
+      ASSERT_TRUE(this->sleep(second));
     }
   }
   EXPECT_EQ(back.data(), std::string(4096, 's'));
@@ -408,14 +433,140 @@ TYPED_TEST_P(engine_conformance, agrees_with_a_model) {
   }
 }
 
-REGISTER_TYPED_TEST_SUITE_P(engine_conformance, describes_its_image, starts_with_nothing_in_flight,
-                            reads_back_what_it_wrote, scatters_and_gathers,
-                            takes_a_batch_of_its_whole_capacity, counts_down_as_it_reports,
-                            lets_go_of_a_transfer_before_it_reports_it,
-                            wakes_who_sleeps_after_arming,
-                            has_work_while_a_completion_is_not_reaped, flushes,
-                            refuses_to_read_or_write_beyond_the_end, discards_where_it_says_so,
-                            writes_zeroes, is_done_with_all_buffers_when_its_context_is_gone,
-                            serves_several_contexts_on_one_image, agrees_with_a_model);
+TYPED_TEST_P(engine_conformance,
+             finishes_a_transfer_that_the_storage_cut_short_or_calls_it_failed) {
+  if constexpr (requires { this->rig_.shorten_next(std::uint64_t{}); }) {
+    this->open();
+    constexpr std::uint64_t length = 4 * TestFixture::unit;
+    for (const std::uint64_t at : {1UL, 512UL, 4096UL, 5000UL, 8192UL, 12288UL, 16383UL}) {
+      for (const std::size_t pieces : {1UL, 4UL, 32UL}) {
+        EXPECT_EQ(this->run(this->make(aio::operation::write, 0, length, 'o')), 0);
+        auto& out =
+            this->make(aio::operation::write, 0, length, static_cast<char>('a' + pieces), pieces);
+        this->rig_.shorten_next(at);
+        const int wrote = this->run(out);
+        auto& back = this->make(aio::operation::read, 0, length);
+        EXPECT_EQ(this->run(back), 0);
+        if (wrote == 0) {
+          EXPECT_EQ(back.data(), out.data()) << "written in part, at " << at;
+        }
+        auto& cut = this->make(aio::operation::read, 0, length, 'r', pieces);
+        this->rig_.shorten_next(at);
+        const int read = this->run(cut);
+        if (read == 0) {
+          EXPECT_EQ(cut.data(), back.data()) << "read in part, at " << at;
+        }
+        if (at % TestFixture::unit == 0) {
+          EXPECT_EQ(wrote, 0) << "the rest of it could be transferred";
+          EXPECT_EQ(read, 0);
+        }
+      }
+    }
+  }
+}
+
+TYPED_TEST_P(engine_conformance, never_reports_a_flush_as_done_after_one_has_failed) {
+  if constexpr (requires { this->rig_.fail_next_flush(); }) {
+    auto& context = this->open();
+    EXPECT_EQ(this->run(this->make(aio::operation::write, 0, 4096, 'f')), 0);
+    EXPECT_EQ(this->run(this->make(aio::operation::flush)), 0);
+    this->rig_.fail_next_flush();
+    EXPECT_LT(this->run(this->make(aio::operation::flush)), 0);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_LT(this->run(this->make(aio::operation::flush)), 0);
+      (void)this->run(this->make(aio::operation::write, 0, 4096, 'g'));
+    }
+    auto& one = this->make(aio::operation::flush);
+    auto& other = this->make(aio::operation::flush);
+    this->submit({&one, &other});
+    this->drain();
+    EXPECT_LT(one.work.error, 0);
+    EXPECT_LT(other.work.error, 0);
+    EXPECT_EQ(context.in_flight(), 0U);
+    // The image remembers, not the context: of another queue, and of a queue that comes later.
+    typename TestFixture::context_type second(this->rig_.image(),
+                                              aio::context_options{.capacity = 4});
+    auto& there = this->make(aio::operation::flush);
+    aio::transfer* work = &there.work;
+    second.submit({&work, 1});
+    while (second.in_flight() != 0) {
+      const std::size_t n =
+          second.reap([](aio::transfer&, int error) noexcept { EXPECT_LT(error, 0); });
+      if (n == 0 && !second.arm()) {
+        ASSERT_TRUE(this->sleep(second));
+      }
+    }
+    this->open();
+    EXPECT_LT(this->run(this->make(aio::operation::flush)), 0);
+  }
+}
+
+TYPED_TEST_P(engine_conformance, fails_no_other_transfer_with_a_flush) {
+  if constexpr (requires { this->rig_.fail_next_flush(); }) {
+    this->open();
+    this->rig_.fail_next_flush();
+    auto& before = this->make(aio::operation::write, 0, 4096, 'b');
+    auto& flush = this->make(aio::operation::flush);
+    auto& after = this->make(aio::operation::read, 8192, 4096);
+    this->submit({&before, &flush, &after});
+    this->drain();
+    EXPECT_EQ(before.work.error, 0);
+    EXPECT_LT(flush.work.error, 0);
+    EXPECT_EQ(after.work.error, 0);
+  }
+}
+
+TYPED_TEST_P(engine_conformance, reports_each_transfer_with_its_own_result_in_whatever_order) {
+  auto& context = this->open(8);
+  constexpr bool backwards = requires { this->rig_.complete_backwards(); };
+  if constexpr (backwards) {
+    this->rig_.complete_backwards();
+  }
+  const std::uint64_t size = this->rig_.image().size();
+  std::vector<typename TestFixture::request*> batch;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    batch.push_back(i % 4 == 3 ? &this->make(aio::operation::read, size + i * 4096, 4096)
+                               : &this->make(aio::operation::write, i * 4096, 4096,
+                                             static_cast<char>('a' + i)));
+  }
+  std::vector<const aio::transfer*> order;
+  this->submit(batch);
+  while (context.in_flight() != 0) {
+    const std::size_t n = context.reap([&](aio::transfer& work, int error) noexcept {
+      order.push_back(&work);
+      work.error = error;
+    });
+    if (n == 0 && !context.arm()) {
+      ASSERT_TRUE(this->sleep(context));
+    }
+  }
+  context.disarm();
+  ASSERT_EQ(order.size(), batch.size());
+  if (backwards) {
+    EXPECT_EQ(order.front(), &batch.back()->work) << "the setup does not do what it says";
+  }
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(std::ranges::count(order, &batch[i]->work), 1);
+    if (i % 4 == 3) {
+      EXPECT_LT(batch[i]->work.error, 0);
+      continue;
+    }
+    EXPECT_EQ(batch[i]->work.error, 0);
+    auto& back = this->make(aio::operation::read, i * 4096, 4096);
+    EXPECT_EQ(this->run(back), 0);
+    EXPECT_EQ(back.data(), batch[i]->data());
+  }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(
+    engine_conformance, describes_its_image, starts_with_nothing_in_flight,
+    reads_back_what_it_wrote, scatters_and_gathers, takes_a_batch_of_its_whole_capacity,
+    counts_down_as_it_reports, lets_go_of_a_transfer_before_it_reports_it,
+    wakes_who_sleeps_after_arming, has_work_while_a_completion_is_not_reaped, flushes,
+    refuses_to_read_or_write_beyond_the_end, discards_where_it_says_so, writes_zeroes,
+    is_done_with_all_buffers_when_its_context_is_gone, serves_several_contexts_on_one_image,
+    agrees_with_a_model, finishes_a_transfer_that_the_storage_cut_short_or_calls_it_failed,
+    never_reports_a_flush_as_done_after_one_has_failed, fails_no_other_transfer_with_a_flush,
+    reports_each_transfer_with_its_own_result_in_whatever_order);
 
 }  // namespace pvring::testing
