@@ -19,6 +19,9 @@ class claim {
   ~claim();
 
  private:
+  // The process that has it; empty: this one now.
+  std::string take(const std::string& mine);
+
   store_connection& store_;
   std::string node_;
 };

@@ -17,6 +17,7 @@ namespace xenbus = pvring::xenbus;
 struct line {
   xenbus::device_identity identity;
   std::string backend;
+  std::string frontend;
   std::string backend_state;
   std::string frontend_state;
   std::string image;
@@ -46,6 +47,7 @@ line describe(store_connection& store, const xenbus::device_identity& identity) 
   };
   return {.identity = identity,
           .backend = path.backend(),
+          .frontend = path.frontend(),
           .backend_state = std::string(to_string(xenbus::read_state(store, path.backend()))),
           .frontend_state = std::string(to_string(xenbus::read_state(store, path.frontend()))),
           .image = text(std::string_view("params")),
@@ -62,14 +64,18 @@ std::vector<line> collect(store_connection& store, const list_settings& wanted) 
   const std::string root = "/local/domain/" + std::to_string(wanted.backend_domain) + "/backend";
   std::vector<line> lines;
   for (const std::string& type : store.list(root)) {
-    if (wanted.type.empty() ? !type.starts_with("vbd") : type != wanted.type) {
+    if (!wanted.type.empty() && type != wanted.type) {
       continue;
     }
     for (const std::string& domain : store.list(xenbus::join(root, type))) {
       for (const std::string& device : store.list(xenbus::join(root, type, domain))) {
         if (const auto identity =
                 xenbus::parse_backend_directory(xenbus::join(root, type, domain, device))) {
-          lines.push_back(describe(store, *identity));
+          line one = describe(store, *identity);
+          // Whatever its type is called: a block device is where the guest looks for one.
+          if (!wanted.type.empty() || one.frontend.find("/device/vbd/") != std::string::npos) {
+            lines.push_back(std::move(one));
+          }
         }
       }
     }
