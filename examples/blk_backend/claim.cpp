@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "claim.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,8 +45,10 @@ claim::claim(store_connection& store, pvring::domain_id backend_domain, const st
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   for (std::string holder = take(mine); !holder.empty(); holder = take(mine)) {
     if (std::chrono::steady_clock::now() >= patience) {
-      throw command_error(failed, "process " + holder + " serves the devices of type " + type +
-                                      " already (" + node_ + "): stop it, or use another --type");
+      throw command_error(failed,
+                          fmt::format("process {} serves the devices of type {} already ({}): stop "
+                                      "it, or use another --type",
+                                      holder, type, node_));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
