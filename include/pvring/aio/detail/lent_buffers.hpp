@@ -188,7 +188,9 @@ class lent_buffers {
     for (const std::string& name : names_in(above).value_or(std::vector<std::string>())) {
       if (is_nvme_controller(name)) {
         ++controllers;
-        if (!is_local_transport(first_line(above + "/" + name + "/transport"))) {
+        std::string transport = above;
+        transport.append("/").append(name).append("/transport");
+        if (!is_local_transport(first_line(transport))) {
           return false;
         }
       }
