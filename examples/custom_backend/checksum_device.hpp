@@ -42,6 +42,7 @@ class checksum_queue {  // models pvring::wait::served
   struct slot : pvring::grant::lease<checksum_protocol> {
     pvring::grant::piece page;
     iovec bytes;
+    checksum_protocol::status sum;
   };
 
  public:
@@ -56,7 +57,7 @@ class checksum_queue {  // models pvring::wait::served
 
   std::size_t service(std::size_t budget) noexcept {
     std::size_t used = 0;
-    ring_.take(budget, [&](auto& taken) {
+    const std::size_t taken_now = ring_.take(budget, [&](auto& taken) {
       checksum_protocol::request request;
       taken.fetch(request);
       auto duty = taken.owe(request.id);
@@ -75,6 +76,10 @@ class checksum_queue {  // models pvring::wait::served
       s.bind(std::move(duty));
       ++used;
     });
+    const auto answer = [this](const pvring::grant::released& proof) {
+      auto& s = static_cast<slot&>(proof.lease());
+      ring_.respond(s.settle(proof, s.sum));
+    };
     strategy_.finish_acquires([](auto&) {});  // one copy call for all of them
     for (slot& s : std::span(slots_).first(used)) {
       checksum_protocol::status sum = 0;
@@ -82,15 +87,17 @@ class checksum_queue {  // models pvring::wait::served
         const auto* byte = static_cast<const std::uint8_t*>(part.iov_base);
         sum = s.error == 0 ? std::accumulate(byte, byte + part.iov_len, sum) : 0;
       }
-      strategy_.release(s, true, [&](const pvring::grant::released& proof) {
-        ring_.respond(s.settle(proof, sum));
-      });
+      s.sum = sum;
+      strategy_.release(s, true, answer);
     }
+    strategy_.finish_releases(answer);  // one copy call, if pages had been written
     if (ring_.publish()) {
       events_.notify(port_);
     }
-    return used;
+    return taken_now;
   }
+  /// Why nothing is taken any more, once the frontend has broken the protocol.
+  [[nodiscard]] pvring::protocol_error broken() const noexcept { return ring_.broken(); }
   std::optional<pvring::wait::time_point> deadline() noexcept { return std::nullopt; }
   void for_each_source(auto&& each) noexcept { each(source_); }
 

@@ -176,6 +176,12 @@ void disk_image::copy(const settings& wanted, progress& line) {
     throw std::runtime_error(wanted.image + " is empty");
   }
   const auto bytes = static_cast<std::uint64_t>(length);
+  constexpr std::uint64_t page = 4096;
+  if (wanted.queues > 1 && bytes < wanted.queues * page) {
+    throw std::runtime_error(wanted.image + " has " + std::to_string(bytes) +
+                             " bytes, less than a page for each of " +
+                             std::to_string(wanted.queues) + " queues: use --queues 1");
+  }
   (void)::unlink(path_.c_str());
   const pvring::unique_fd to = open_file(path_, O_WRONLY | O_CREAT | O_EXCL);
   std::vector<std::byte> buffer(mebibyte);

@@ -92,6 +92,10 @@ class released {
   lease_state* lease_;
 };
 
+/// What a strategy's `bind` derives from: `prove(lease)` makes the `released` that release and
+/// finish_releases call back with, once the lease holds nothing any more.
+using strategy_base = detail::strategy_base;
+
 /// A request's hold on its pages. \tparam Protocol the ring's protocol
 template <class Protocol>
 class lease : public lease_state {

@@ -86,9 +86,9 @@ class back_ring {
     ++rsp_prod_;
   }
 
-  /// Whether responses were written since the last `publish`.
   /// The index behind the last answer, published or not.
   [[nodiscard]] Index answered() const noexcept { return rsp_prod_; }
+  /// Whether responses were written since the last `publish`.
   [[nodiscard]] bool has_unpublished() const noexcept { return rsp_prod_ != rsp_published_; }
 
   /// Shows all written responses to the frontend at once. True when it wants to be notified of
