@@ -199,7 +199,6 @@ void disk_image::copy(const settings& wanted, progress& line) {
     line.show("copying " + wanted.image + ": " + std::to_string(at * 100 / bytes) + " %");
   }
   // The tail begins at a page; what lies between belongs to nobody.
-  constexpr std::uint64_t page = 4096;
   bytes_ = (bytes + page - 1) / page * page;
   set_length(path_, bytes_);
   origin_ = "a copy of " + wanted.image;
