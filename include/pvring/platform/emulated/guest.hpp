@@ -92,7 +92,7 @@ class emulated_guest {
     return emulated_events(state_, id_, detail::event_role::guest, nullptr);
   }
   /// A connection to the store as this domain; a path without a leading '/' is below
-  /// /local/domain/<id>/.
+  /// /local/domain/ID/.
   [[nodiscard]] emulated_store open_store() const { return emulated_store(state_, id_, nullptr); }
 
   /// Destroys the domain: its grants, ports and store directory are gone. Maps that a backend has

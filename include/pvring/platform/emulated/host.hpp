@@ -43,7 +43,7 @@ class emulated_host {
   /// std::system_error.
   void send(int socket) const { detail::send_descriptors(socket, state_->descriptors()); }
 
-  /// A new guest with zeroed memory and the directory /local/domain/<id>, which it owns. Throws
+  /// A new guest with zeroed memory and the directory /local/domain/ID, which it owns. Throws
   /// std::system_error: EEXIST, ENOSPC.
   [[nodiscard]] emulated_guest create_domain(domain_id id) const;
   /// A guest that exists. Throws std::system_error (ESRCH).
