@@ -6,8 +6,9 @@
 
 RESULTS_DIR holds one <stage>.xml (JUnit, by ctest) or <stage>.txt ("passed NAME" or "failed NAME" lines) per stage, or
 both. Where <stage>/<name>.xml is there as well (by GoogleTest), it stands for the ctest test <name>: the tests in it are
-counted, and it only if it failed and none of them did. Prints what failed and what was skipped and why; the last line is "N passed, N failed[, N skipped]". With CI=true
-in the environment a skip is a failure unless ALLOWED_SKIPS lists it. Exits with 1 when anything failed.
+counted, and it only if it failed and none of them did. A share of a suite (<suite>.<number>) that left no such report
+has failed, whatever it returned. Prints what failed and what was skipped and why; the last line is
+"N passed, N failed[, N skipped]". With CI=true in the environment a skip is a failure unless ALLOWED_SKIPS lists it. Exits with 1 when anything failed.
 """
 
 import fnmatch
@@ -72,6 +73,8 @@ def read_stage(file):
             yield from tests
             if case[2] != "failed" or any(test[2] == "failed" for test in tests):
                 continue
+        elif case[2] == "passed" and re.fullmatch(r".*\.\d+", case[1]):
+            case = (*case[:2], "failed", "it ended without a report")
         yield case
 
 

@@ -348,6 +348,7 @@ TEST(blk_backend, refuses_a_ring_that_was_in_use_and_that_it_does_not_know) {
   EXPECT_EQ(t.disk.connections(), 0U);
 }
 
+// A guest's free grant references are given out again, so another ring may have those of the last.
 TEST(blk_backend, knows_a_kept_ring_from_a_fresh_one_with_the_same_references) {
   aio::memory_image image(1 << 20U);
   for (const bool fresh : {false, true}) {
@@ -373,29 +374,6 @@ TEST(blk_backend, knows_a_kept_ring_from_a_fresh_one_with_the_same_references) {
     ASSERT_TRUE(t.front.wait_for_responses(fresh ? 1 : 2));
     EXPECT_EQ(t.disk.statistics().at(0).flushes, 1U) << "the answered one did not run again";
   }
-}
-
-// A guest's free grant references are given out again, so another ring may have those of the last.
-TEST(blk_backend, begins_a_fresh_ring_at_0_though_it_has_the_references_of_an_earlier_one) {
-  aio::memory_image image(1 << 20U);
-  scripted_disk t(image);
-  t.front.write_good_nodes();
-  t.front.go(state::initialised);
-  ASSERT_TRUE(t.until(state::connected));
-  t.front.put({.operation = operation::flush});
-  ASSERT_TRUE(t.front.wait_for_responses(1));
-  t.front.go(state::closing);
-  ASSERT_TRUE(t.until(state::closing));
-  t.front.go(state::closed);
-  ASSERT_TRUE(t.until(state::closed));
-  t.front.reset_ring();
-  t.front.go(state::initialising);
-  ASSERT_TRUE(t.until(state::init_wait));
-  t.front.go(state::initialised);
-  ASSERT_TRUE(t.until(state::connected));
-  t.front.put({.operation = operation::flush});
-  ASSERT_TRUE(t.front.wait_for_responses(1));
-  EXPECT_EQ(t.disk.statistics().at(0).flushes, 1U);
 }
 
 struct recording_config : memory_config {

@@ -63,6 +63,7 @@ serve() {
   shift
   pvring-blk serve --type "$type" "$@" >"/tmp/daemon-$type.log" 2>&1 &
   daemon=$!
+  daemons="${daemons-} $daemon"
 }
 # wait_state NODE STATE [SECONDS]
 wait_state() {
@@ -82,7 +83,9 @@ stop_daemon() {
 }
 clean_up() {
   code=$?
-  [ -z "${daemon-}" ] || kill -KILL "$daemon" 2>/dev/null
+  for daemon in ${daemons-}; do
+    kill -KILL "$daemon" 2>/dev/null
+  done
   if [ $code != 0 ]; then
     for log in /tmp/daemon-*.log; do
       [ -f "$log" ] && sed "s|^|  ${log##*/}: |" "$log" | tail -n 40

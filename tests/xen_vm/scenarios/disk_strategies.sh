@@ -20,13 +20,11 @@ dmesg | grep -E 'I/O error|blk_update' && exit 3
 true
 END
 make_guest strategies /tmp/guest.sh
-daemons=
 for pair in xvda:copy xvdb:map xvdc:persistent; do
   disk=${pair%:*} grants=${pair#*:}
   random_image "/tmp/$disk.img" $mib
   sum "/tmp/$disk.img" >"/tmp/$disk.before"
   serve "pvring-$grants" --grants "$grants"
-  daemons="$daemons $daemon"
   pvring-blk attach --type "pvring-$grants" --domain "$domain" --device "$disk" --image "/tmp/$disk.img" || fail "attach $disk"
 done
 run_guest 120
