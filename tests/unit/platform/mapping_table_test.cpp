@@ -30,7 +30,7 @@ TEST(MappingTable, FindsWhatItHoldsAndForgetsWhatIsErased) {
   EXPECT_EQ(erased, (std::multiset<grant_reference>{10, 11, 12}));
   EXPECT_EQ(table.find(page(100)), nullptr);
   EXPECT_EQ(table.pages(), 0U);
-  EXPECT_EQ(table.any(), nullptr);
+  EXPECT_EQ(table.maps(), 0U);
 }
 
 TEST(MappingTable, AgreesWithAMapThroughManyChangesAtFullLoad) {
@@ -57,6 +57,14 @@ TEST(MappingTable, AgreesWithAMapThroughManyChangesAtFullLoad) {
     ASSERT_EQ(table.maps(), model.size());
     ASSERT_EQ(table.find(at) != nullptr, model.contains(at));
   }
+  ASSERT_FALSE(model.empty());
+  table.drain([&](const mapping_table::entry* entry) {
+    ASSERT_EQ(model.erase(entry->address), 1U);
+    table.erase(entry, [](grant_reference) {});
+  });
+  EXPECT_TRUE(model.empty());
+  EXPECT_EQ(table.maps(), 0U);
+  EXPECT_EQ(table.pages(), 0U);
 }
 
 }  // namespace

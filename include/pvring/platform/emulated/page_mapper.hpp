@@ -57,10 +57,10 @@ class page_mapper {
 
   /// Unmaps everything, also what is in flight: the handle is going away.
   void unmap_all(grant_core& core) noexcept {
-    while (const auto* entry = table_.any()) {
+    table_.drain([&](const mapping_table::entry* entry) {
       (void)is_in_flight(core, *entry);
       remove(core, entry);
-    }
+    });
   }
 
  private:

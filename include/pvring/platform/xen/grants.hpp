@@ -111,7 +111,7 @@ class xen_grants {
         log::write(log::level::warning,
                    "a grant handle was closed with " + std::to_string(ranges.maps()) + " maps (" +
                        std::to_string(ranges.pages()) + " pages) left; they are unmapped");
-        ranges.for_each([&](mapping left) { (void)unmap(left); });
+        ranges.drain([&](mapping left) { (void)unmap(left); });
       }
     }
 
