@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: MIT
 // The backend's process is killed at each stage of the pass, with the frontend in another process.
 // Nothing acknowledged is lost, the kernel's part is played by the emulated host (no grant and no
-// port stays behind), and a new backend serves the device.
+// port stays behind), and a new backend serves the device: over a new connection, or, where the
+// dead one kept a journal, over the one that there was, and then the guest notices a pause and
+// nothing else.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "pvring/aio/file_image.hpp"
+#include "pvring/base/mapped_file.hpp"
 #include "pvring/blk/backend.hpp"
+#include "pvring/ring/journal.hpp"
+#include "pvring/testing/block_load.hpp"
 #include "pvring/testing/strict_frontend.hpp"
 #include "pvring/xenbus/toolstack.hpp"
 
@@ -55,8 +65,45 @@ struct fatal {
   };
 };
 
+// Completions as they come, told in another order, and some of them later.
+class shuffling_context : public aio::libaio::context {
+ public:
+  using aio::libaio::context::context;
+
+  template <class F>
+  std::size_t reap(F&& f) noexcept {
+    (void)context::reap([this](aio::transfer& done, int error) {
+      held_.emplace_back(&done, error);  // NOLINT(bugprone-exception-escape): of a test
+    });
+    const std::size_t now = held_.size() < 4 ? held_.size() : random_() % held_.size();
+    for (std::size_t i = 0; i < now; ++i) {
+      std::swap(held_[random_() % held_.size()], held_.back());
+      const auto [done, error] = held_.back();
+      held_.pop_back();
+      f(*done, error);
+    }
+    return now;
+  }
+  [[nodiscard]] std::size_t in_flight() const noexcept {
+    return context::in_flight() + held_.size();
+  }
+  [[nodiscard]] bool arm() noexcept { return context::arm() || !held_.empty(); }
+
+ private:
+  std::vector<std::pair<aio::transfer*, int>> held_;
+  std::minstd_rand random_{static_cast<unsigned>(::getpid())};
+};
+
+struct shuffling_engine {
+  using policy_kind = pvring::policy_kind::engine;
+  using image = aio::file_image;
+  using context = shuffling_context;
+};
+
 struct mortal_config : default_config {
   using observe = fatal;
+  using engine = shuffling_engine;
+  using journal = ring::shared_journal;
 };
 
 constexpr domain_id guest_domain = 5;
@@ -76,12 +123,15 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     std::fclose(file);
     plug_in();
   }
-  ~KilledBackend() override { std::filesystem::remove(path_); }
+  ~KilledBackend() override {
+    std::filesystem::remove(path_);
+    std::filesystem::remove_all(journals_);
+  }
 
   void plug_in() { xenbus::create_device(toolstack_, xenbus::describe_vbd(identity_, {})); }
 
   // Serves the device in a process of its own until it is over, or killed.
-  pid_t serve(stage where, int countdown) const {
+  pid_t serve(stage where, int countdown, const std::string& journals = {}) const {
     const pid_t child = ::fork();
     if (child != 0) {
       return child;
@@ -90,16 +140,40 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     fatal::countdown = countdown;
     try {
       platform::emulated dom0(host_);
-      aio::file_image image(path_);
+      aio::file_image image(path_, {.sharing = aio::image_sharing::guarded});
       blk::backend<mortal_config> disk(dom0, {.domain = guest_domain, .device = identity_.device},
                                        image,
                                        {.strategy = std::get<1>(GetParam()),
-                                        .allow_unsafe_mapping = true});  // whatever /tmp lies on
+                                        .allow_unsafe_mapping = true,  // whatever /tmp lies on
+                                        .journal_directory = journals});
       disk.run();
-    } catch (...) {
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "backend: %s\n", e.what());
       ::_exit(3);
     }
     ::_exit(0);
+  }
+
+  // Serves the device in one process after another: `deaths` of them are killed on the way. A
+  // process of its own does so, that has no other thread when it forks.
+  pid_t serve_mortals(stage where, std::atomic<int>& deaths, int most) {
+    std::filesystem::create_directory(journals_);
+    const pid_t child = ::fork();
+    if (child != 0) {
+      return child;
+    }
+    for (;;) {
+      const int dead = deaths.load();
+      const pid_t one = serve(where, dead < most ? 20 + 17 * dead : 0, journals_.string());
+      int status = 0;
+      if (::waitpid(one, &status, 0) != one) {
+        ::_exit(4);
+      }
+      if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
+        ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 5);
+      }
+      deaths.fetch_add(1);
+    }
   }
 
   // Writes until the backend answers no more; the last acknowledged version of each block.
@@ -144,6 +218,7 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
   const xenbus::device_identity identity_{
       .frontend_domain = guest_domain, .type = "vbd", .device = blk::xvd('a')};
   std::filesystem::path path_;
+  std::filesystem::path journals_{path_.string() + ".journals"};
   platform::emulated_host host_;
   platform::emulated_guest guest_;
   platform::emulated dom0_;
@@ -187,6 +262,45 @@ TEST_P(KilledBackend, loses_nothing_acknowledged_and_leaves_nothing_behind) {
   xenbus::force_remove(toolstack_, again.path());
   ASSERT_EQ(::waitpid(next, &status, 0), next);
   EXPECT_EQ(status, 0);
+}
+
+TEST_P(KilledBackend, with_a_journal_is_succeeded_and_the_guest_notices_a_pause_only) {
+  constexpr int deaths_wanted = 6;
+  const mapped_file shared = mapped_file::anonymous(sizeof(std::atomic<int>));
+  auto& deaths = *new (shared.memory().data()) std::atomic<int>(0);
+  const pid_t keeper = serve_mortals(std::get<0>(GetParam()), deaths, deaths_wanted);
+  ASSERT_GT(keeper, 0);
+  testing::strict_frontend front(host_, identity_, {.guard_pages = true});
+  ASSERT_TRUE(front.connect()) << front.error();
+  testing::block_model model(0, blocks * 8);
+  testing::block_load load(front.queue(0), {{.model = &model}},
+                           {.seed = 5,
+                            .write_percent = 60,
+                            .discard_percent = 5,
+                            .requests_per_flush = 20,
+                            .largest_sectors = 256,
+                            .scattered = true});
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::uint64_t requests = 0;
+  while (deaths.load() < deaths_wanted && std::chrono::steady_clock::now() < end) {
+    load.run_requests(requests += 100);
+  }
+  EXPECT_EQ(deaths.load(), deaths_wanted);
+  load.run_requests(requests + 300);  // and the last one serves as if nothing had been
+  EXPECT_TRUE(front.connected());
+  EXPECT_TRUE(front.close());
+  EXPECT_EQ(front.violations_text(), "");
+  xenbus::force_remove(toolstack_, front.path());
+  int status = 0;
+  ASSERT_EQ(::waitpid(keeper, &status, 0), keeper);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(journals_)) << "a device that was closed needs none";
+
+  std::ifstream file(path_, std::ios::binary);
+  const std::vector<char> content{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_EQ(content.size(), blocks * 4096);
+  const auto wrong = model.check(0, std::as_bytes(std::span(content)));
+  EXPECT_FALSE(wrong) << wrong->what;
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<stage, const char*>>& info) {

@@ -21,6 +21,7 @@
 #include "../base/error.hpp"
 #include "../base/log.hpp"
 #include "../base/unique_fd.hpp"
+#include "detail/image_lock.hpp"
 #include "detail/lent_buffers.hpp"
 #include "detail/storage_probe.hpp"
 #include "engine.hpp"
@@ -35,17 +36,37 @@ enum class direct_io : std::uint8_t {
   always,  ///< or fail to open
 };
 
+/// Whether others may use the image.
+enum class image_sharing : std::uint8_t {
+  any,      ///< not asked
+  guarded,  ///< one process that writes it, or several that read it; see detail::image_lock
+};
+
 struct file_options {
   bool read_only = false;
   direct_io direct = direct_io::automatic;
+  image_sharing sharing = image_sharing::any;
+};
+
+/// A guarded image that somebody else has, or that I/O of a killed process is still on its way to.
+/// It may be worth trying again.
+class image_busy : public configuration_error {
+ public:
+  using configuration_error::configuration_error;
 };
 
 class file_image {
  public:
-  /// \throws configuration_error that names the path, what is wrong with it, and the remedy
+  /// \throws configuration_error that names the path, what is wrong with it, and the remedy;
+  /// image_busy where it is guarded and not to be had now
   explicit file_image(std::string path, file_options options = {})
-      : path_(std::move(path)), read_only_(options.read_only) {
+      : path_(std::move(path)),
+        read_only_(options.read_only),
+        guarded_(options.sharing == image_sharing::guarded) {
     open_file();
+    if (guarded_) {
+      guard();
+    }
     bytes_.store(measure(), std::memory_order_relaxed);
     if (options.direct != direct_io::never) {
       try_direct(options.direct == direct_io::always);
@@ -74,6 +95,12 @@ class file_image {
   [[nodiscard]] bool buffers_free_at_exit() const noexcept { return true; }
   [[nodiscard]] std::uint32_t alignment() const noexcept { return alignment_; }
   [[nodiscard]] std::string_view name() const noexcept { return path_; }
+  /// Which storage it is, whatever path leads to it.
+  [[nodiscard]] std::string identity() const {
+    return is_block_device() ? "block device " + std::to_string(what_.st_rdev)
+                             : "inode " + std::to_string(what_.st_ino) + " of device " +
+                                   std::to_string(what_.st_dev);
+  }
 
   // --- for operators
   // -------------------------------------------------------------------------------------------
@@ -151,6 +178,15 @@ class file_image {
       }
       log::write(log::level::info, "image " + path_ + ": queues share one open file");
     }
+    if (guarded_) {
+      const off_t own =
+          next_lock_.fetch_add(1, std::memory_order_relaxed) % detail::image_lock::most_queues;
+      if (const int error = detail::image_lock::take(again.get(), detail::image_lock::queues + own,
+                                                     1, !read_only_)) {
+        throw std::system_error(error, std::generic_category(),
+                                "locking image " + path_ + " for another queue");
+      }
+    }
     return again;
   }
 
@@ -192,6 +228,28 @@ class file_image {
           "is a read-only block device: open it with read_only, or make it writable (blockdev "
           "--setrw)");
     }
+  }
+
+  // Whoever has the first byte may look whether all the others are free. They then stay free for
+  // this process, and its queues take one each.
+  void guard() const {
+    using lock = detail::image_lock;
+    if (const int error = lock::take(fd_.get(), lock::device, 1, !read_only_)) {
+      refuse_lock(error, "is used by another process: stop that one, or have both only read it");
+    }
+    if (const int error = lock::take(fd_.get(), lock::queues, lock::most_queues, !read_only_)) {
+      refuse_lock(error,
+                  "still has I/O of a process that was killed on its way: wait until the storage "
+                  "has done it");
+    }
+    lock::release(fd_.get(), lock::queues, lock::most_queues);
+  }
+
+  [[noreturn]] void refuse_lock(int error, const std::string& why) const {
+    if (error == EAGAIN) {
+      throw image_busy("image " + path_ + " " + why);
+    }
+    refuse("cannot be locked against other processes: " + std::generic_category().message(error));
   }
 
   void check_kind() const {
@@ -265,6 +323,7 @@ class file_image {
 
   std::string path_;
   bool read_only_;
+  bool guarded_;
   bool direct_ = false;
   bool keeps_buffers_ = true;
   std::uint32_t alignment_ = 1;
@@ -272,6 +331,7 @@ class file_image {
   std::uint32_t discard_granularity_ = 0;
   struct ::stat what_ {};
   unique_fd fd_;
+  mutable std::atomic<off_t> next_lock_{0};
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<int> flush_failure_{0};
   helper_thread helper_;

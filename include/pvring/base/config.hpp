@@ -25,6 +25,9 @@ struct libaio;
 namespace observe {
 struct none;
 }
+namespace ring {
+struct no_journal;
+}
 
 /// What kind of policy a type is; each policy says so with `using policy_kind = ...`, and that
 /// keeps an engine from being named as a grant strategy.
@@ -33,6 +36,7 @@ struct platform {};
 struct grants {};
 struct engine {};
 struct observer {};
+struct journal {};
 }  // namespace policy_kind
 
 /// The composition that a backend has unless its config says otherwise.
@@ -48,6 +52,8 @@ struct default_config {
   using engine = pvring::aio::libaio;
   /// What is recorded of each request.
   using observe = pvring::observe::none;
+  /// What survives of a ring when its backend is killed.
+  using journal = pvring::ring::no_journal;
 };
 
 namespace detail {
@@ -61,6 +67,7 @@ template <class Config>
 concept backend_config = detail::policy_of_kind<typename Config::platform, policy_kind::platform> &&
                          detail::policy_of_kind<typename Config::grants, policy_kind::grants> &&
                          detail::policy_of_kind<typename Config::engine, policy_kind::engine> &&
-                         detail::policy_of_kind<typename Config::observe, policy_kind::observer>;
+                         detail::policy_of_kind<typename Config::observe, policy_kind::observer> &&
+                         detail::policy_of_kind<typename Config::journal, policy_kind::journal>;
 
 }  // namespace pvring

@@ -47,7 +47,8 @@ namespace pvring::blk {
 /// breaks this device is logged, written to the store's error node, and closes this device only.
 template <backend_config Config = default_config>
   requires platform::host<typename Config::platform> && aio::engine<typename Config::engine> &&
-           observe::observer<typename Config::observe>
+           observe::observer<typename Config::observe> &&
+           ring::journal_policy<typename Config::journal, protocol::blkif::request>
 class backend {
  public:
   using platform_type = typename Config::platform;
@@ -77,6 +78,11 @@ class backend {
       throw configuration_error("grant strategy '" + wanted_.strategy +
                                 "' is not in this composition: it has " +
                                 grant::names<typename Config::grants>());
+    }
+    if (!wanted_.journal_directory.empty() && !keeps_journal) {
+      throw configuration_error("option journal_directory is " + wanted_.journal_directory +
+                                ": this composition keeps no journal; name ring::shared_journal "
+                                "in it");
     }
     export_image(image_, wanted_, shared_);
     known_.has_copy = host_.open_grants(1).has_copy();
@@ -188,7 +194,15 @@ class backend {
     void advertise(transaction& t) {
       write_offer(t, device_.port_.path().backend(), device_.wanted_);
     }
-    void connect() { device_.connect(); }
+    void connect() { device_.connect(false); }
+    bool take_over() {
+      if (device_.wanted_.journal_directory.empty()) {
+        return false;
+      }
+      device_.connect(true);
+      device_.compare_size();
+      return true;
+    }
     void publish(transaction& t) {
       write_export(t, device_.port_.path().backend(), device_.allowed_, device_.shared_,
                    device_.image_.physical_block_size(), device_.advertised_);
@@ -216,7 +230,7 @@ class backend {
     backend& device_;
   };
 
-  void connect() {
+  void connect(bool take_over) {
     // Everything anew: another frontend may be there, with another ABI, queue count or ring size.
     allowed_ =
         as_the_toolstack_allows(store_, port_.path().backend(), identity_.backend_domain, wanted_);
@@ -229,9 +243,9 @@ class backend {
         grant::choose<typename Config::grants>(known, wanted_.strategy, [&]<class Strategy>() {
           choice_ = grant::explain(Strategy::name, known, advertised_);
           if (with.abi == protocol::blkif::abi::x86_32) {
-            connect_queues<protocol::blkif::abi::x86_32, Strategy>(with);
+            connect_queues<protocol::blkif::abi::x86_32, Strategy>(with, take_over);
           } else {
-            connect_queues<protocol::blkif::abi::x86_64, Strategy>(with);
+            connect_queues<protocol::blkif::abi::x86_64, Strategy>(with, take_over);
           }
         });
     if (!chosen) {
@@ -247,7 +261,7 @@ class backend {
   }
 
   template <protocol::blkif::abi Abi, class Strategy>
-  void connect_queues(const agreement& with) {
+  void connect_queues(const agreement& with, bool take_over) {
     static_assert(grant::strategy<Strategy, typename platform_type::grant_handle>);
     std::vector<std::unique_ptr<queue_handle>> queues;
     // Where one cannot be connected, leaving this function disconnects those before it.
@@ -261,6 +275,9 @@ class backend {
               .nodes = nodes,
               .domain = identity_.domain,
               .ring_start = where_it_ended(nodes),
+              .journal = journal_path(queues.size()),
+              .agreement = keeps_journal ? terms(with, nodes) : std::string(),
+              .take_over = take_over,
               .scatter = image_.alignment() <= protocol::blkif::sector_bytes,
               .attention = &attention,
               .who = this}));
@@ -282,6 +299,60 @@ class backend {
     ++connections_;
   }
 
+  static constexpr bool keeps_journal =
+      Config::journal::template bind<protocol::blkif::request>::keeps;
+
+  [[nodiscard]] std::string journal_path(std::size_t queue) const {
+    if (wanted_.journal_directory.empty()) {
+      return {};
+    }
+    return wanted_.journal_directory + '/' + identity_.type + '-' +
+           std::to_string(identity_.backend_domain) + '-' + std::to_string(identity_.domain) + '-' +
+           std::to_string(identity_.device) + '-' + std::to_string(queue);
+  }
+
+  // All that a successor has to do as this backend does, for what the frontend knows of the device
+  // and what is in its rings to stay right.
+  [[nodiscard]] std::string terms(const agreement& with, const xenbus::queue_nodes& nodes) const {
+    std::string out;
+    const auto add = [&out](std::string_view name, const auto& value) {
+      out += name;
+      out += '=';
+      if constexpr (requires { std::to_string(value); }) {
+        out += std::to_string(value);
+      } else {
+        out += value;
+      }
+      out += '\n';
+    };
+    add("abi", to_string(with.abi));
+    add("channel", nodes.event_channel);
+    for (const platform::grant_reference reference : nodes.ring_references) {
+      add("ring", reference);
+    }
+    add("queues", with.queues.size());
+    add("sector-size", shared_.sector_size);
+    add("indirect", shared_.max_indirect_segments);
+    add("discard", shared_.discard_granularity);
+    add("read-only", shared_.read_only);
+    add("flush", shared_.flush);
+    add("barrier", shared_.barrier);
+    add("persistent", advertised_ && with.persistent);
+    if constexpr (requires { image_.identity(); }) {
+      add("image", image_.identity());
+    } else {
+      add("image", image_.name());
+    }
+    return out;
+  }
+
+  // The image may have grown while nobody served it.
+  void compare_size() {
+    const std::string node = xenbus::join(port_.path().backend(), "sectors");
+    size_untold_ =
+        store_.read(node) != std::to_string(shared_.sectors.load(std::memory_order_relaxed));
+  }
+
   // A frontend may keep its rings over a reconnect. Only for a ring that this backend drained
   // itself is it known that everything that was taken was answered; the ring's own index a peer can
   // write.
@@ -299,6 +370,7 @@ class backend {
     ended_.clear();
     for (std::uint32_t i = 0; i < queues_.size(); ++i) {
       queues_[i]->join();
+      queues_[i]->forget();
       ended_.push_back({queues_[i]->ring_references(), queues_[i]->answered()});
       if (recorder_sink_) {
         recorder_sink_(i, queues_[i]->recorder());

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "../aio/engine.hpp"
+#include "../base/mapped_file.hpp"
 #include "../grant/strategy.hpp"
 #include "../observe/observer.hpp"
 #include "../platform/platform.hpp"
@@ -33,6 +34,7 @@ struct queue_statistics {
   std::string_view strategy;
   std::size_t ring_slots = 0;
   std::uint64_t requests = 0;
+  std::uint64_t redone = 0;  ///< of a predecessor's
   std::uint64_t refused = 0;
   std::uint64_t failed = 0;
   std::uint64_t reads = 0;
@@ -88,6 +90,8 @@ class connected_queue {
   [[nodiscard]] virtual std::vector<platform::grant_reference> ring_references() const = 0;
   /// The index behind the last answer. \pre join() was called
   [[nodiscard]] virtual std::uint32_t answered() const noexcept = 0;
+  /// No successor will need what this queue has written down.
+  virtual void forget() noexcept = 0;
   [[nodiscard]] virtual queue_statistics statistics() const = 0;
   [[nodiscard]] virtual const Recorder& recorder() const noexcept = 0;
 };
@@ -102,6 +106,9 @@ struct connection_setup {
   const xenbus::queue_nodes& nodes;
   domain_id domain = 0;
   std::uint32_t ring_start = 0;  ///< where the ring was left; 0: it has to be a fresh one
+  std::string journal{};         ///< path of the file; empty: none that others could find
+  std::string agreement{};       ///< what a successor has to agree on
+  bool take_over = false;        ///< continue with what the journal says
   bool scatter = true;
   void (*attention)(void* who, protocol_error why) noexcept = nullptr;
   void* who = nullptr;
@@ -115,7 +122,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   using recorder_type = typename Config::observe::recorder;
   using queue_type =
       queue<Abi, typename platform_type::grant_handle, typename platform_type::event_handle,
-            Strategy, typename Config::engine::context, recorder_type>;
+            Strategy, typename Config::engine::context, recorder_type, typename Config::journal>;
 
   /// \throws std::system_error naming domain and reference when the ring cannot be mapped or the channel not bound
   explicit connected_queue_of(const connection_setup<platform_type, image_type>& setup)
@@ -128,10 +135,14 @@ class connected_queue_of final : public connected_queue<typename Config::observe
         port_(events_, setup),
         engine_(setup.image,
                 {.capacity = static_cast<std::uint32_t>(slots_), .reap = setup.wanted.reap}),
+        journal_(open_journal(setup)),
         queue_({.domain = setup.domain,
                 .ring = ring_.bytes(),
                 .port = port_.number,
-                .ring_start = attach_at(ring_.bytes(), setup),
+                .ring_start = setup.take_over ? 0 : attach_at(ring_.bytes(), setup),
+                .journal = journal_ ? journal_->memory() : std::span<std::byte>(),
+                .agreement = std::as_bytes(std::span(setup.agreement)),
+                .take_over = setup.take_over,
                 .reap_after_submit = setup.wanted.reap_after_submit,
                 .attention = setup.attention,
                 .who = setup.who},
@@ -170,6 +181,11 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     return references_;
   }
   [[nodiscard]] std::uint32_t answered() const noexcept override { return queue_.ring_position(); }
+  void forget() noexcept override {
+    if (journal_) {
+      journal_->remove();
+    }
+  }
   [[nodiscard]] const recorder_type& recorder() const noexcept override {
     return queue_.recorder();
   }
@@ -182,6 +198,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
         .strategy = Strategy::name,
         .ring_slots = queue_.ring_size(),
         .requests = own.requests.get(),
+        .redone = own.redone.get(),
         .refused = own.refused.get(),
         .failed = own.failed.get(),
         .reads = own.reads.get(),
@@ -296,6 +313,32 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     return at->rsp_prod;
   }
 
+  std::optional<mapped_file> open_journal(const setup_type& setup) const {
+    using journal_type = typename queue_type::journal_type;
+    if constexpr (!journal_type::keeps) {
+      return std::nullopt;
+    } else {
+      const std::size_t bytes = journal_type::bytes(slots_);
+      if (setup.agreement.size() > journal_type::agreement_bytes) {
+        throw configuration_error("the journal has no room for an agreement of " +
+                                  std::to_string(setup.agreement.size()) +
+                                  " bytes: use a shorter path for the image");
+      }
+      if (setup.journal.empty()) {
+        return mapped_file::anonymous(bytes);
+      }
+      if (!setup.take_over) {
+        return mapped_file::create(setup.journal, bytes);
+      }
+      auto found = mapped_file::open(setup.journal, bytes);
+      if (!found) {
+        throw configuration_error("the journal " + setup.journal +
+                                  " is not there, or is not this user's, or not one of this ring");
+      }
+      return found;
+    }
+  }
+
   static std::uint32_t largest_request(const setup_type& setup) {
     return std::max<std::uint32_t>(setup.device.max_indirect_segments,
                                    protocol::blkif::max_direct_segments);
@@ -329,6 +372,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   bound_port port_;
   mutable typename Config::engine::context
       engine_;  // mutable: reading an engine's counters need not be const
+  std::optional<mapped_file> journal_;
   queue_type queue_;
   wait::waiter<queue_type> waiter_;
   std::optional<wait::runner<queue_type>> runner_;

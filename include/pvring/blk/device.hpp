@@ -63,6 +63,10 @@ struct options {
   /// Off only to compare.
   bool reap_after_submit = true;
   blk::threads threads = blk::threads::own;
+  /// Where the queues' journals are, for a successor that takes the guest over after this process
+  /// was killed: a directory of this user's alone, that survives the process and not the machine.
+  /// Empty: no takeover. Needs a composition that keeps a journal.
+  std::string journal_directory{};
   wait::policy wait{};      ///< of the queues' own threads
   std::vector<int> cpus{};  ///< to pin queue i to cpus[i % size]; empty: not pinned
 };

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "../aio/engine.hpp"
@@ -24,6 +25,7 @@
 #include "../platform/platform.hpp"
 #include "../protocol/blkif_abi.hpp"
 #include "../ring/back_ring.hpp"
+#include "../ring/journal.hpp"
 #include "../wait/ring_source.hpp"
 #include "device.hpp"
 #include "indirect_pages.hpp"
@@ -34,6 +36,7 @@ namespace pvring::blk {
 /// Counted by a queue; any thread may read.
 struct queue_counters {
   counter requests;  ///< taken from the ring
+  counter redone;    ///< taken by a predecessor that was killed, and done again
   counter refused;   ///< answered without I/O, as an error or as not supported
   counter failed;    ///< whose grants or I/O failed
   counter reads;
@@ -54,6 +57,10 @@ struct queue_setup {
   std::span<std::byte> ring;  ///< mapped ring pages; they outlive the queue
   platform::port port = 0;    ///< bound on the event handle
   std::uint32_t ring_start = 0;
+  std::span<std::byte> journal;  ///< memory for one, where the policy keeps one; outlives the queue
+  /// What queues at both ends of a takeover agree on; see ring::journal.
+  std::span<const std::byte> agreement;
+  bool take_over = false;  ///< continue with what the journal says
   std::size_t pass_budget = 256;
   bool reap_after_submit =
       true;  ///< else before taking: completions of this pass's submission wait for the next
@@ -70,7 +77,8 @@ struct queue_setup {
 /// with the strategy between two calls of a pass. Waiting requests start in ring order; while any
 /// waits for room, no more are taken. Nothing here allocates after construction, throws, or blocks.
 template <protocol::blkif::abi Abi, platform::grant_mapper Mapper, platform::event_channel Events,
-          class Strategy, aio::engine_context Engine, observe::recorder Recorder>
+          class Strategy, aio::engine_context Engine, observe::recorder Recorder,
+          ring::journal_policy<protocol::blkif::request> Journal = ring::no_journal>
   requires grant::strategy<Strategy, Mapper>
 class queue {
  public:
@@ -78,12 +86,16 @@ class queue {
   using ring_type = ring::back_ring<wire_protocol>;
   using strategy_type = typename Strategy::template bind<Mapper>;
 
+  using journal_type = typename Journal::template bind<protocol::blkif::request>;
+
   /// `device`, `mapper`, `events` and `engine` outlive the queue.
+  /// \throws configuration_error when the ring cannot be one, or its journal is no use
   queue(const queue_setup& setup, const grant::strategy_options& grants, const shared_state& device,
         Mapper& mapper, Events& events, Engine& engine)
       : setup_(setup),
         device_(device),
-        ring_(setup.ring, setup.ring_start),
+        journal_(setup.journal, protocol::ring_slots(setup.ring.size(), wire_protocol::slot_bytes)),
+        ring_(attach(setup, journal_)),
         events_(events),
         engine_(engine),
         strategy_(mapper, grants),
@@ -100,6 +112,12 @@ class queue {
     }
     trim();  // tells the strategy the time: else what is used before the first trim would look as
              // old as the clock
+    if constexpr (journal_type::keeps) {
+      unpublished_.reserve(slots_.size());
+      if (setup.take_over) {
+        redo();
+      }
+    }
   }
   queue(const queue&) = delete;
   queue& operator=(const queue&) = delete;
@@ -220,6 +238,9 @@ class queue {
     const std::size_t taken =
         ring_.take(std::min(budget, free_.size()),
                    [this](ring::taken<wire_protocol>& request) { admit(request); });
+    if (taken != 0) {
+      journal_.commit(ring_.request_consumer());
+    }
     counters_.requests.add(taken);
     return taken;
   }
@@ -228,7 +249,13 @@ class queue {
     slot& s = *free_.back();
     free_.pop_back();
     request.fetch(fetched_);
+    journal_.record(number_of(s), ring_.request_consumer() - 1, fetched_);
     s.duty = request.owe(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+    begin(s);
+  }
+
+  // Decides what becomes of the request in `fetched_`.
+  void begin(slot& s) noexcept {
     recorder_.stage(number_of(s), observe::stage::seen);
     s.plan = examine(fetched_, device_);
     s.leased = false;
@@ -255,10 +282,49 @@ class queue {
       if (!done) {
         counters_.refused.add();
       }
+      journal_.commit(ring_.request_consumer());  // an answer may lie where this request did
       respond(s, std::move(s.duty).settle(done ? wire::status::okay : s.plan.status));
       return;
     }
     waiting_.push_back(s);
+  }
+
+  // ---- take over
+  // ------------------------------------------------------------------------------------------------------
+
+  static ring_type attach(const queue_setup& setup, journal_type& journal) {
+    if constexpr (journal_type::keeps) {
+      if (setup.take_over) {
+        if (const auto found = journal.open(setup.agreement);
+            found != ring::journal_finding::usable) {
+          throw configuration_error("the journal of a ring of domain " +
+                                    std::to_string(setup.domain) +
+                                    " is of no use: " + std::string(to_string(found)));
+        }
+        return ring_type(setup.ring, journal.where().req_cons, journal.where().rsp_prod);
+      }
+      journal.begin(setup.agreement, setup.ring_start);
+    }
+    return ring_type(setup.ring, setup.ring_start);
+  }
+
+  // What the predecessor had taken waits again, in ring order and each in its old place of the
+  // journal; nothing more is taken before it has started. Reading or writing it twice changes
+  // nothing: the frontend has not seen an answer, so it has not let go of the pages, and whatever
+  // it has in flight beside it, it has in no order.
+  void redo() {
+    if (journal_.failed()) {
+      device_.flush_failed.store(true, std::memory_order_relaxed);
+    }
+    for (const std::uint32_t place : journal_.outstanding()) {
+      slot& s = slots_[place];
+      std::erase(free_, &s);
+      fetched_ = journal_.request(place);
+      s.duty =
+          ring_.owe_again(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+      begin(s);
+    }
+    counters_.redone.add(journal_.outstanding().size());
   }
 
   // ---- expand
@@ -461,6 +527,7 @@ class queue {
     s.result = error;
     if (error != 0 && s.submitted && s.io.kind == aio::operation::flush) [[unlikely]] {
       device_.flush_failed.store(true, std::memory_order_relaxed);
+      journal_.fail();
     }
     if (s.leased) {
       strategy_.release(s, error == 0, [this](const grant::released& proof) { settle(proof); });
@@ -499,16 +566,26 @@ class queue {
 
   void respond(slot& s, ring::answer<wire_protocol>&& response) noexcept {
     ring_.respond(std::move(response));
+    journal_.answered(number_of(s), ring_.answered() - 1);
     recorder_.stage(number_of(s), observe::stage::responded);
     ++answered_;
-    free_.push_back(&s);
+    if constexpr (journal_type::keeps) {
+      unpublished_.push_back(&s);  // its place in the journal is needed until then
+    } else {
+      free_.push_back(&s);
+    }
   }
 
   void publish() noexcept {
     if (!ring_.has_unpublished()) {
       return;
     }
+    journal_.publish(ring_.answered());
     const bool wanted = ring_.publish();
+    if constexpr (journal_type::keeps) {
+      free_.insert(free_.end(), unpublished_.begin(), unpublished_.end());
+      unpublished_.clear();
+    }
     counters_.publications.add();
     if (wanted) {
       counters_.notifications.add();
@@ -579,6 +656,7 @@ class queue {
 
   queue_setup setup_;
   const shared_state& device_;
+  [[no_unique_address]] journal_type journal_;
   ring_type ring_;
   Events& events_;
   Engine& engine_;
@@ -589,6 +667,7 @@ class queue {
   std::vector<slot> slots_;
   segment_tables tables_;
   std::vector<slot*> free_;
+  std::vector<slot*> unpublished_;  // answered; used where a journal is kept
   std::vector<aio::transfer*> batch_;
   fifo waiting_;
   std::size_t started_ = 0;   // taken out of waiting_ and not answered

@@ -95,6 +95,8 @@ class obligation {
 
  private:
   friend class taken<Protocol>;
+  template <back_protocol P, std::unsigned_integral Index>
+  friend class back_ring;
   explicit obligation(const typename Protocol::echo& to) noexcept : echo_(to), owed_(true) {}
 
   typename Protocol::echo echo_{};

@@ -44,6 +44,20 @@ class back_ring {
         rsp_prod_(start),
         rsp_published_(start) {}
 
+  /// The ring of a predecessor that was killed: its journal knows where both indices stood. What it
+  /// had taken and not answered is owed again, see `owe_again`. The index that it may not have
+  /// shown any more is shown; nobody is notified. \throws configuration_error as above
+  back_ring(std::span<std::byte> memory, Index req_cons, Index rsp_prod)
+      : back_ring(memory, rsp_prod) {
+    req_cons_ = req_cons;
+    index(offsetof(indices, rsp_prod)).store(rsp_prod_, std::memory_order_seq_cst);
+  }
+
+  /// The duty to answer a request that a predecessor took. \pre called once for each of them
+  [[nodiscard]] obligation<Protocol> owe_again(const typename Protocol::echo& to) noexcept {
+    return obligation<Protocol>(to);
+  }
+
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Takes up to `budget` requests in ring order, calling `each(taken<Protocol>&)` for every one,

@@ -107,10 +107,7 @@ class backend_port {
     for (int i = 0; i < most_steps && pending_ && !finished_ && !busy_; ++i) {
       observe();
       if (std::exchange(first_look_, false) && left_connected()) {
-        error_.say(
-            "an earlier backend ended while it was connected, and what it had in flight is not "
-            "known: the frontend has to close and to connect anew");
-        refuse();
+        succeed();
         continue;
       }
       const action next = react({own_, view_of(frontend_, refused_.holds()), online_, link()});
@@ -267,6 +264,27 @@ class backend_port {
         error_.forget();
       }
     });
+  }
+
+  /// Continues what a predecessor had connected, or has the frontend connect anew.
+  void succeed() {
+    std::string why;
+    if constexpr (taking_over<Handler>) {
+      try {
+        if (handler_.take_over()) {
+          own_ = xenbus_state::connected;
+          link_ = connection::up;
+          return;
+        }
+      } catch (const std::exception& e) {
+        why = std::string(" (") + e.what() + ")";
+      }
+    }
+    error_.say(
+        "an earlier backend ended while it was connected, and what it had in flight is not "
+        "known" +
+        why + ": the frontend has to close and to connect anew");
+    refuse();
   }
 
   /// Runs hooks whose failure ends the connection and not the process.

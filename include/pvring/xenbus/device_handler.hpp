@@ -26,8 +26,8 @@ namespace pvring::xenbus {
 /// - `finish_disconnect()`: unmaps and unbinds everything. Called once `drained()`, before Closed
 /// is written.
 ///
-/// Optional: `reread()` (connected: nodes may have changed; idempotent) and `resized(transaction&)`
-/// (see `backend_port::announce_resize`).
+/// Optional: `reread()` (connected: nodes may have changed; idempotent), `resized(transaction&)`
+/// (see `backend_port::announce_resize`), and `take_over()` (see `taking_over`).
 template <class H, class Transaction>
 concept device_handler =
     platform::node_access<Transaction> && requires(H& h, const H& c, Transaction& t) {
@@ -43,6 +43,14 @@ concept device_handler =
 template <class H>
 concept rereading = requires(H& h) {
   { h.reread() } -> std::same_as<void>;
+};
+
+/// A device that can continue a connection which a killed predecessor made: `take_over` does what
+/// `connect` does, and true says that the frontend notices nothing. False: it keeps no record.
+/// When it throws it has undone what it did, and the message is shown in the store.
+template <class H>
+concept taking_over = requires(H& h) {
+  { h.take_over() } -> std::same_as<bool>;
 };
 
 /// A device whose size can change while it is connected: `resized` writes the node that says so.
