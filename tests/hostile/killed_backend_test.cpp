@@ -6,6 +6,7 @@
 // nothing else.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,6 +125,9 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     plug_in();
   }
   ~KilledBackend() override {
+    if (keeper_ > 0 && ::kill(keeper_, SIGKILL) == 0) {
+      (void)::waitpid(keeper_, nullptr, 0);
+    }
     std::filesystem::remove(path_);
     std::filesystem::remove_all(journals_);
   }
@@ -136,6 +140,7 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     if (child != 0) {
       return child;
     }
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);  // none outlives a test that fails
     fatal::where = where;
     fatal::countdown = countdown;
     try {
@@ -160,8 +165,9 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     std::filesystem::create_directory(journals_);
     const pid_t child = ::fork();
     if (child != 0) {
-      return child;
+      return keeper_ = child;
     }
+    (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (;;) {
       const int dead = deaths.load();
       const pid_t one = serve(where, dead < most ? 20 + 17 * dead : 0, journals_.string());
@@ -215,6 +221,7 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     return acknowledged;
   }
 
+  pid_t keeper_ = 0;
   const xenbus::device_identity identity_{
       .frontend_domain = guest_domain, .type = "vbd", .device = blk::xvd('a')};
   std::filesystem::path path_;
@@ -265,7 +272,7 @@ TEST_P(KilledBackend, loses_nothing_acknowledged_and_leaves_nothing_behind) {
 }
 
 TEST_P(KilledBackend, with_a_journal_is_succeeded_and_the_guest_notices_a_pause_only) {
-  constexpr int deaths_wanted = 6;
+  constexpr int deaths_wanted = 4;
   const mapped_file shared = mapped_file::anonymous(sizeof(std::atomic<int>));
   auto& deaths = *new (shared.memory().data()) std::atomic<int>(0);
   const pid_t keeper = serve_mortals(std::get<0>(GetParam()), deaths, deaths_wanted);
@@ -293,6 +300,7 @@ TEST_P(KilledBackend, with_a_journal_is_succeeded_and_the_guest_notices_a_pause_
   xenbus::force_remove(toolstack_, front.path());
   int status = 0;
   ASSERT_EQ(::waitpid(keeper, &status, 0), keeper);
+  keeper_ = 0;
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(std::filesystem::is_empty(journals_)) << "a device that was closed needs none";
 

@@ -316,6 +316,7 @@ class queue {
     if (journal_.failed()) {
       device_.flush_failed.store(true, std::memory_order_relaxed);
     }
+    journal_.resume();
     for (const std::uint32_t place : journal_.outstanding()) {
       slot& s = slots_[place];
       std::erase(free_, &s);

@@ -190,6 +190,14 @@ class shared_journal::bind {
     std::memcpy(static_cast<void*>(&out), entries_[place].request, sizeof out);
     return out;
   }
+  /// Forgets the answers that a predecessor gave and nobody saw: their indices will be those of other
+  /// answers. Before the first `publish` of the successor. \pre open() succeeded
+  void resume() noexcept {
+    for (const std::uint32_t place : outstanding_) {
+      store(entries_[place].answered, unanswered);
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
   /// Whether a predecessor remembered a failure.
   [[nodiscard]] bool failed() const noexcept { return load(header_->failed) != 0; }
 

@@ -135,6 +135,21 @@ TEST_F(Journal, OfASuccessorIsOneForTheNext) {
   EXPECT_TRUE(unanswered().empty());
 }
 
+TEST_F(Journal, OfASuccessorDoesNotTakeAnUnseenAnswerOfItsPredecessorForItsOwn) {
+  kept.begin(terms("terms"), 0);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    kept.record(i, i, numbered(i));
+  }
+  kept.commit(3);
+  kept.answered(1, 0);  // and killed before it was published
+  shared second(bytes, slots);
+  ASSERT_EQ(second.open(terms("terms")), journal_finding::usable);
+  second.resume();
+  second.answered(2, 0);
+  second.publish(1);
+  EXPECT_EQ(unanswered(), (std::vector{numbered(0), numbered(1)}));
+}
+
 // Whatever the bytes are, looking at them is safe, and a journal that is called usable has as many
 // requests as its indices say, each in a place of its own.
 TEST_F(Journal, OfAnyBytesIsUsableOnlyWhenItsNumbersFit) {
