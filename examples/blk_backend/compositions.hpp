@@ -5,6 +5,7 @@
 #include <memory>
 #include <pvring/observe/full.hpp>
 #include <pvring/observe/none.hpp>
+#include <pvring/ring/journal.hpp>
 
 #include "platform_access.hpp"
 
@@ -18,6 +19,7 @@ namespace tool {
 template <class Platform>
 struct plain : pvring::default_config {
   using platform = Platform;
+  using journal = pvring::ring::shared_journal;
 };
 /// Records every request, for --trace.
 template <class Platform>

@@ -138,6 +138,8 @@ bool read_daemon_option(const std::string& at, const std::string& name, const js
     to.what.stats_seconds = number<std::uint16_t>(at, value);
   } else if (name == "metrics") {
     to.metrics = text(at, value);
+  } else if (name == "journals") {
+    to.journals = text(at, value);
   } else if (name == "trace") {
     to.trace = text(at, value);
   } else if (name == "log-level") {

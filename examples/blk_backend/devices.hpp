@@ -5,12 +5,16 @@
 #include <optional>
 #include <pvring/xenbus/device_path.hpp>
 #include <string>
+#include <string_view>
 
 #include "platform_access.hpp"
 #include "server.hpp"
 #include "signals.hpp"
 
 namespace tool {
+
+/// Where the rings' journals are where nothing is said.
+inline constexpr std::string_view usual_journals = "/run/pvring-blk";
 
 struct attach_settings {
   pvring::xenbus::device_identity identity;

@@ -64,6 +64,10 @@ void add_serving(CLI::App& to, tool::serve_command& wanted) {
   to.add_option("--metrics", wanted.metrics,
                 "counters as OpenMetrics text: a file that is kept fresh, or unix:PATH for a "
                 "socket that answers with them");
+  to.add_option("--journals", wanted.journals,
+                "directory of what a daemon that is started after this one was killed needs to "
+                "take its guests over; none: their connections end with it (default: " +
+                    std::string(tool::usual_journals) + ", on Xen)");
   to.add_option("--trace", wanted.trace,
                 "record every request, and write the latest of each queue to this file when it "
                 "ends (trace-event JSON, for ui.perfetto.dev)");

@@ -33,6 +33,7 @@ constexpr family counters[] = {
     {"discards", "", "Discards", &device_numbers::discards},
     {"refused", "", "Requests refused as malformed", &device_numbers::refused},
     {"failed", "", "Requests that the storage failed", &device_numbers::failed},
+    {"redone", "", "Requests of a daemon that was killed, done again", &device_numbers::redone},
     {"read_bytes", "bytes", "Bytes read", &device_numbers::bytes_read},
     {"written_bytes", "bytes", "Bytes written", &device_numbers::bytes_written},
     {"publications", "", "Times that answers were made visible", &device_numbers::publications},

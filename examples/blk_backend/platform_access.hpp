@@ -33,6 +33,7 @@ struct device_numbers {
   std::uint64_t queues = 0;
   std::uint64_t ring_slots = 0;  ///< of each
   std::uint64_t requests = 0;
+  std::uint64_t redone = 0;
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   std::uint64_t flushes = 0;

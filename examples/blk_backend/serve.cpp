@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <pvring/base/log.hpp>
@@ -80,6 +86,39 @@ exit_code serve_on(platform_access& platform, const serve_command& wanted, const
   return serving.run();
 }
 
+// Who may write there could have a guest's requests done that the guest never made.
+void check_journals(const std::string& path) {
+  const auto refuse = [&path](const std::string& why) {
+    throw configuration_error("option --journals is '" + path + "': it " + why +
+                              "; name a directory of this user's alone, on a file system in "
+                              "memory such as /run, or none");
+  };
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    refuse(std::string("cannot be made (") + std::strerror(errno) + ")");
+  }
+  struct ::stat what {};
+  if (::lstat(path.c_str(), &what) != 0 || !S_ISDIR(what.st_mode)) {
+    refuse("is no directory");
+  }
+  if (what.st_uid != ::geteuid() || (what.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    refuse("is open to other users");
+  }
+}
+
+// An emulated machine goes with its daemon, so that nobody could take over there.
+void choose_journals(serve_command& wanted) {
+  if (wanted.journals.empty() && !is_emulated(wanted.where)) {
+    wanted.journals = usual_journals;
+  }
+  if (wanted.journals.empty() || wanted.journals == "none") {
+    return;
+  }
+  wanted.what.journals = std::filesystem::absolute(wanted.journals).lexically_normal();
+  check_journals(wanted.what.journals);
+}
+
 void prepare(serve_command& wanted) {
   if (!wanted.config.empty()) {
     read_config(wanted.config, wanted);
@@ -88,6 +127,7 @@ void prepare(serve_command& wanted) {
     apply(wanted.what.defaults, name, value);
   }
   validate(wanted.what.defaults);
+  choose_journals(wanted);
   start_logging(wanted.log_level, wanted.log_json);
 }
 

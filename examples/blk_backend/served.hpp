@@ -50,6 +50,7 @@ class served_device_of final : public served_device {
       sum.queues += 1;
       sum.ring_slots = queue.ring_slots;
       sum.requests += queue.requests;
+      sum.redone += queue.redone;
       sum.reads += queue.reads;
       sum.writes += queue.writes;
       sum.flushes += queue.flushes;

@@ -69,23 +69,25 @@ server::server(platform_access& platform, const serve_settings& wanted, const si
       root_(root_of(wanted_)),
       store_(platform.open_store()),
       watch_(*store_, root_, "devices"),
-      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
+      retry_timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
   // A store that dies may not make its descriptor readable: it is asked now and then anyway.
   constexpr unsigned longest = 10;
   const unsigned seconds =
       wanted_.stats_seconds == 0 ? longest : std::min(wanted_.stats_seconds, longest);
   const itimerspec period{.it_interval = {static_cast<std::time_t>(seconds), 0},
                           .it_value = {static_cast<std::time_t>(seconds), 0}};
-  if (!timer_ || ::timerfd_settime(timer_.get(), 0, &period, nullptr) != 0) {
+  if (!timer_ || !retry_timer_ || ::timerfd_settime(timer_.get(), 0, &period, nullptr) != 0) {
     throw std::system_error(errno, std::generic_category(), "the timer of the statistics");
   }
   loop_.add(store_->fd(), [this] { read_events(); });
   loop_.add(stop_.fd(), [this] { on_signal(); });
   loop_.add(timer_.get(), [this] { on_tick(); });
+  loop_.add(retry_timer_.get(), [this] { on_retry(); });
 }
 
 server::~server() {
-  for (const int fd : {store_->fd(), stop_.fd(), timer_.get()}) {
+  for (const int fd : {store_->fd(), stop_.fd(), timer_.get(), retry_timer_.get()}) {
     loop_.remove(fd);
   }
   for (auto& [which, of] : devices_) {
@@ -201,10 +203,16 @@ void server::look(const key& which) {
       }
     }
     begin(which, of, usual);
+  } catch (const pvring::aio::image_busy& e) {
+    if (!try_later(which, of, e.what())) {
+      refuse(which, of, e.what());
+    }
+    return;
   } catch (const std::exception& e) {
     refuse(which, of, e.what());
     return;
   }
+  of.patience.reset();
   process(which);  // one whose guest is gone is over already, and nothing more would happen to it
 }
 
@@ -258,9 +266,11 @@ device_request server::request_for(const xenbus::device_path& path) {
     return store_->read(xenbus::join(path.backend(), name)).value_or("");
   };
   out.options = options.blk;
+  out.options.journal_directory = wanted_.journals;
   // The image itself is opened as the toolstack says; the rest the backend reads when it connects.
   out.file = {.read_only = says("mode") == "r" || says("device-type") == "cdrom",
-              .direct = options.direct};
+              .direct = options.direct,
+              .sharing = pvring::aio::image_sharing::guarded};
   return out;
 }
 
@@ -307,6 +317,39 @@ void server::refuse(const key& which, entry& of, const std::string& why) {
   if (wanted_.only) {
     result_ = failed;
     only_is_over_ = true;
+  }
+}
+
+// Of a daemon that was killed the device is still connected, and its last I/O may be on its way:
+// nothing may be done again before that has landed. False where it is no such device, or took too
+// long.
+bool server::try_later(const key& which, entry& of, const std::string& why) {
+  const std::string backend = xenbus::device_path(identity_of(which)).backend();
+  const auto now = std::chrono::steady_clock::now();
+  if (store_->read(xenbus::join(backend, "state")) != "4" || (of.patience && now > *of.patience)) {
+    return false;
+  }
+  if (!of.patience) {
+    constexpr std::chrono::seconds longest(60);
+    of.patience = now + longest;
+    log::write(log::level::info, why + "; trying again for a minute");
+  }
+  constexpr long pause_ns = 50'000'000;
+  const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = pause_ns}};
+  return ::timerfd_settime(retry_timer_.get(), 0, &once, nullptr) == 0;
+}
+
+void server::on_retry() {
+  std::uint64_t expired = 0;
+  (void)!::read(retry_timer_.get(), &expired, sizeof expired);
+  std::vector<key> waiting;
+  for (const auto& [which, of] : devices_) {
+    if (!of.device && of.patience) {
+      waiting.push_back(which);
+    }
+  }
+  for (const key& which : waiting) {
+    look(which);
   }
 }
 

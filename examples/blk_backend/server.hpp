@@ -33,6 +33,7 @@ struct serve_settings {
   device_options defaults;
   std::vector<device_rule> rules;
   unsigned stats_seconds = 10;  ///< 0: rates are not published
+  std::string journals;         ///< the directory of the rings' journals; empty: none are kept
   trace_file* trace = nullptr;
   /// Only this device, and only until it is over.
   std::optional<pvring::xenbus::device_identity> only;
@@ -76,6 +77,8 @@ class server {
     bool read_only = false;
     bool over = false;    ///< until the toolstack makes it anew
     std::string refused;  ///< the nodes with which it was refused; empty: it was not
+    /// Until when it is tried to take it over: I/O of the daemon before may be under way.
+    std::optional<std::chrono::steady_clock::time_point> patience;
     rates measured;
   };
 
@@ -88,6 +91,8 @@ class server {
   [[nodiscard]] device_request request_for(const pvring::xenbus::device_path& path);
   [[nodiscard]] std::string fingerprint(const pvring::xenbus::device_path& path);
   void refuse(const key& which, entry& of, const std::string& why);
+  [[nodiscard]] bool try_later(const key& which, entry& of, const std::string& why);
+  void on_retry();
   void change(const std::function<void(store_access&)>& body);
   void answer_unplug(const std::string& backend);
   void process(const key& which);
@@ -105,6 +110,7 @@ class server {
   std::unique_ptr<store_connection> store_;
   pvring::xenbus::scoped_watch<store_connection> watch_;
   pvring::unique_fd timer_;
+  pvring::unique_fd retry_timer_;
   std::map<key, entry> devices_;
   bool stopping_ = false;
   bool only_is_over_ = false;

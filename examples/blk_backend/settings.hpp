@@ -27,6 +27,7 @@ struct serve_command {
   std::set<std::string> given;  ///< options on the command line, as `--stats`: the file leaves them
   std::string trace;
   std::string metrics;
+  std::string journals;  ///< a directory, or `none`; empty: what the platform has usually
   std::string log_level = "info";
   bool log_json = false;
 };

@@ -4,7 +4,7 @@
 _pvring_blk() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-}
   local where='--platform --socket --type --backend-domain'
-  local serving='--grants --reap --wait --queues --ring-order --max-indirect --cpus --direct --stats --metrics --trace
+  local serving='--grants --reap --wait --queues --ring-order --max-indirect --cpus --direct --journals --stats --metrics --trace
     --log-level --log-json'
   local device='--domain --device'
   local choice=''

@@ -254,8 +254,8 @@ class backend {
           "); allow another one of " + grant::names<typename Config::grants>());
     }
     connected_log_.write(log::level::info,
-                         port_.path().name() + ": " + choice_ + "; " +
-                             std::to_string(with.queues.size()) + " queues of " +
+                         port_.path().name() + ": " + (take_over ? "taken over; " : "") + choice_ +
+                             "; " + std::to_string(with.queues.size()) + " queues of " +
                              std::to_string(with.queues.front().ring_references.size()) +
                              " ring pages, " + std::string(to_string(with.abi)));
   }
