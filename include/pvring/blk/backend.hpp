@@ -5,6 +5,7 @@
 #pragma once
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -79,10 +80,8 @@ class backend {
                                 "' is not in this composition: it has " +
                                 grant::names<typename Config::grants>());
     }
-    if (!wanted_.journal_directory.empty() && !keeps_journal) {
-      throw configuration_error("option journal_directory is " + wanted_.journal_directory +
-                                ": this composition keeps no journal; name ring::shared_journal "
-                                "in it");
+    if (!wanted_.journal_directory.empty()) {
+      check_journals();
     }
     export_image(image_, wanted_, shared_);
     known_.has_copy = host_.open_grants(1).has_copy();
@@ -194,12 +193,20 @@ class backend {
     void advertise(transaction& t) {
       write_offer(t, device_.port_.path().backend(), device_.wanted_);
     }
-    void connect() { device_.connect(false); }
+    void connect() {
+      device_.forget_journals();  // of a connection that ended while nobody served it
+      device_.connect(false);
+    }
     bool take_over() {
       if (device_.wanted_.journal_directory.empty()) {
         return false;
       }
-      device_.connect(true);
+      try {
+        device_.connect(true);
+      } catch (...) {
+        device_.forget_journals();  // the frontend has to connect anew
+        throw;
+      }
       device_.compare_size();
       return true;
     }
@@ -302,6 +309,28 @@ class backend {
   static constexpr bool keeps_journal =
       Config::journal::template bind<protocol::blkif::request>::keeps;
 
+  void check_journals() const {
+    const std::string option = "option journal_directory is " + wanted_.journal_directory + ": ";
+    if (!keeps_journal) {
+      throw configuration_error(
+          option + "this composition keeps no journal; name ring::shared_journal in it");
+    }
+    if constexpr (requires { image_.guarded(); }) {
+      if (!image_.guarded()) {
+        throw configuration_error(option + "image " + std::string(image_.name()) +
+                                  " is not guarded, so that I/O of a process that was killed could "
+                                  "land on what is newer; open it with image_sharing::guarded");
+      }
+    }
+  }
+
+  // Of all queues that there could have been.
+  void forget_journals() const noexcept {
+    for (std::size_t i = 0; i < most_queues && !wanted_.journal_directory.empty(); ++i) {
+      (void)::unlink(journal_path(i).c_str());
+    }
+  }
+
   [[nodiscard]] std::string journal_path(std::size_t queue) const {
     if (wanted_.journal_directory.empty()) {
       return {};
@@ -370,13 +399,13 @@ class backend {
     ended_.clear();
     for (std::uint32_t i = 0; i < queues_.size(); ++i) {
       queues_[i]->join();
-      queues_[i]->forget();
       ended_.push_back({queues_[i]->ring_references(), queues_[i]->answered()});
       if (recorder_sink_) {
         recorder_sink_(i, queues_[i]->recorder());
       }
     }
     queues_.clear();
+    forget_journals();
   }
 
   void tell_size() {

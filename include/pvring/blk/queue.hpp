@@ -116,6 +116,8 @@ class queue {
       unpublished_.reserve(slots_.size());
       if (setup.take_over) {
         redo();
+      } else if (device.flush_failed.load(std::memory_order_relaxed)) {
+        journal_.fail();  // of an earlier connection, and remembered for the device
       }
     }
   }
@@ -301,7 +303,15 @@ class queue {
                                     std::to_string(setup.domain) +
                                     " is of no use: " + std::string(to_string(found)));
         }
-        return ring_type(setup.ring, journal.where().req_cons, journal.where().rsp_prod);
+        ring_type ring(setup.ring, journal.where().req_cons, journal.where().rsp_prod);
+        // Looked at before anything is done again: a ring that cannot be the journal's is another.
+        (void)ring.has_requests();
+        if (ring.broken() != protocol_error::none) {
+          throw configuration_error(
+              "the ring of domain " + std::to_string(setup.domain) +
+              " does not fit its journal: " + std::string(to_string(ring.broken())));
+        }
+        return ring;
       }
       journal.begin(setup.agreement, setup.ring_start);
     }
@@ -527,8 +537,9 @@ class queue {
   void complete(slot& s, int error) noexcept {
     s.result = error;
     if (error != 0 && s.submitted && s.io.kind == aio::operation::flush) [[unlikely]] {
-      device_.flush_failed.store(true, std::memory_order_relaxed);
+      // Written down first: no queue may act upon what a successor would not know.
       journal_.fail();
+      device_.flush_failed.store(true, std::memory_order_relaxed);
     }
     if (s.leased) {
       strategy_.release(s, error == 0, [this](const grant::released& proof) { settle(proof); });
