@@ -89,6 +89,9 @@ class backend {
                           (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
     advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
     port_.process();
+    if (!port_.connected()) {
+      forget_journals();  // of a connection that nobody can continue any more
+    }
     if (port_.finished()) {
       log::write(log::level::warning, port_.path().name() + " is not in the store: node " +
                                           xenbus::join(port_.path().backend(), "state") +
@@ -193,20 +196,12 @@ class backend {
     void advertise(transaction& t) {
       write_offer(t, device_.port_.path().backend(), device_.wanted_);
     }
-    void connect() {
-      device_.forget_journals();  // of a connection that ended while nobody served it
-      device_.connect(false);
-    }
+    void connect() { device_.connect(false); }
     bool take_over() {
       if (device_.wanted_.journal_directory.empty()) {
         return false;
       }
-      try {
-        device_.connect(true);
-      } catch (...) {
-        device_.forget_journals();  // the frontend has to connect anew
-        throw;
-      }
+      device_.connect(true);
       device_.compare_size();
       return true;
     }
