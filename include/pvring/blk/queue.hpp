@@ -251,13 +251,15 @@ class queue {
     slot& s = *free_.back();
     free_.pop_back();
     request.fetch(fetched_);
-    journal_.record(number_of(s), ring_.request_consumer() - 1, fetched_);
     s.duty = request.owe(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+    judge(s);
+    // Not right behind the fetch: the copy's wide loads would wait for the narrow stores there.
+    journal_.record(number_of(s), ring_.request_consumer() - 1, fetched_);
     begin(s);
   }
 
   // Decides what becomes of the request in `fetched_`.
-  void begin(slot& s) noexcept {
+  void judge(slot& s) noexcept {
     recorder_.stage(number_of(s), observe::stage::seen);
     s.plan = examine(fetched_, device_);
     s.leased = false;
@@ -279,6 +281,10 @@ class queue {
         }
       }
     }
+  }
+
+  // What was judged waits for its turn, or is answered where nothing is to be done.
+  void begin(slot& s) noexcept {
     if (s.plan.what == plan::kind::refuse || s.plan.what == plan::kind::done) {
       const bool done = s.plan.what == plan::kind::done;
       if (!done) {
@@ -333,6 +339,7 @@ class queue {
       fetched_ = journal_.request(place);
       s.duty =
           ring_.owe_again(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+      judge(s);
       begin(s);
     }
     counters_.redone.add(journal_.outstanding().size());
