@@ -70,7 +70,7 @@ TEST(image_lock, is_held_by_a_request_whose_process_is_gone) {
     GTEST_SKIP() << why;
   }
   ASSERT_TRUE(device.freeze());
-  mortal one([&](auto say) {
+  mortal one([&](const auto& say) {
     const file_image image(device.path(), guarded_and_direct);
     const pvring::unique_fd queue = image.reopen();
     one_request ring;

@@ -26,7 +26,7 @@ TEST(libaio_killed, leaves_a_guarded_image_busy_until_its_last_write_has_landed)
     GTEST_SKIP() << why;
   }
   ASSERT_TRUE(device.freeze());
-  mortal one([&](auto say) {
+  mortal one([&](const auto& say) {
     file_image image(device.path(), guarded_and_direct);
     pvring::aio::libaio::context context(image, {.capacity = 4});
     transfers made;

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -98,12 +99,11 @@ inline std::string busy(const std::string& path) {
   return {};
 }
 
-/// A process that does `body(say)`, which calls `say(true)` once its write is in flight and never
-/// returns.
+/// A process that does `body(say)`, which calls `say(true)` once its write is in flight and does
+/// not return from that.
 class mortal {
  public:
-  template <class Body>
-  explicit mortal(Body&& body) {
+  explicit mortal(const std::function<void(const std::function<void(bool)>& say)>& body) {
     int ends[2] = {-1, -1};
     if (::pipe2(ends, O_CLOEXEC) != 0) {
       std::abort();
@@ -112,14 +112,14 @@ class mortal {
     pvring::unique_fd say(ends[1]);
     pid_ = ::fork();
     if (pid_ == 0) {
-      body([&](bool in_flight) {
+      body([&say](bool in_flight) {
         const char mark = in_flight ? 'y' : 'n';
         (void)!::write(say.get(), &mark, 1);
-        while (in_flight) {
-          ::pause();
+        if (in_flight) {
+          std::this_thread::sleep_for(std::chrono::hours(1));
         }
-        ::_exit(1);
       });
+      ::_exit(1);
     }
     say.reset();
     char mark = 0;
