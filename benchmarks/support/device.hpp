@@ -5,13 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <stdexcept>
 
 #include "guest.hpp"
 #include "pvring/aio/engine.hpp"
+#include "pvring/base/mapped_file.hpp"
 #include "pvring/blk/queue.hpp"
 #include "pvring/observe/none.hpp"
 #include "pvring/platform/emulated.hpp"
+#include "pvring/ring/journal.hpp"
 
 namespace bench {
 
@@ -35,14 +39,15 @@ void export_to(pvring::blk::shared_state& out, const Image& image, const device_
   out.flush = image.can_flush();
 }
 
-template <class Strategy, class Engine>
+template <class Strategy, class Engine, class Journal = pvring::ring::no_journal>
 class device {
  public:
   using grant_handle = pvring::platform::emulated_grants;
   using event_handle = pvring::platform::emulated_events;
   using image_type = typename Engine::image;
-  using queue_type = pvring::blk::queue<blkif::abi::x86_64, grant_handle, event_handle, Strategy,
-                                        typename Engine::context, pvring::observe::none::recorder>;
+  using queue_type =
+      pvring::blk::queue<blkif::abi::x86_64, grant_handle, event_handle, Strategy,
+                         typename Engine::context, pvring::observe::none::recorder, Journal>;
 
   device(const pvring::platform::emulated_host& host, guest& of, image_type& image,
          const device_options& how = {})
@@ -53,9 +58,11 @@ class device {
         events_(platform_.open_events()),
         port_(events_.bind(of.id(), of.port())),
         engine_(image, {.capacity = slots_, .reap = how.reap}),
+        journal_(make_journal(slots_)),
         queue_({.domain = of.id(),
                 .ring = ring_.bytes(),
                 .port = port_,
+                .journal = journal_ ? journal_->memory() : std::span<std::byte>(),
                 .reap_after_submit = how.reap_after_submit},
                options(of, how, image), share(image, how), grants_, events_, engine_) {}
   device(const device&) = delete;
@@ -95,6 +102,14 @@ class device {
     pvring::platform::mapping pages_;
   };
 
+  // Shared memory, as where a successor looks for it.
+  static std::optional<pvring::mapped_file> make_journal(std::size_t slots) {
+    if constexpr (queue_type::journal_type::keeps) {
+      return pvring::mapped_file::anonymous(queue_type::journal_type::bytes(slots));
+    } else {
+      return std::nullopt;
+    }
+  }
   static std::size_t mapped_pages(const guest& of, const device_options& how) {
     const std::size_t per_request = (of.shape().largest_bytes + page_bytes - 1) / page_bytes;
     return how.mapped_pages != 0
@@ -134,6 +149,7 @@ class device {
   event_handle events_;
   pvring::platform::port port_;
   typename Engine::context engine_;
+  std::optional<pvring::mapped_file> journal_;
   queue_type queue_;
 };
 

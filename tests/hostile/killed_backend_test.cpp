@@ -10,11 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <random>
 #include <string>
@@ -27,6 +29,7 @@
 #include "pvring/blk/backend.hpp"
 #include "pvring/ring/journal.hpp"
 #include "pvring/testing/block_load.hpp"
+#include "pvring/testing/scripted_frontend.hpp"
 #include "pvring/testing/strict_frontend.hpp"
 #include "pvring/xenbus/toolstack.hpp"
 
@@ -39,7 +42,7 @@ using observe::stage;
 struct fatal {
   using policy_kind = pvring::policy_kind::observer;
   static inline stage where = stage::notified;
-  static inline int countdown = 0;  // 0: never
+  static inline std::atomic<int> countdown = 0;  // 0: never
 
   class recorder {
    public:
@@ -59,7 +62,7 @@ struct fatal {
 
    private:
     static void count() noexcept {
-      if (countdown != 0 && --countdown == 0) {
+      if (countdown.load() != 0 && countdown.fetch_sub(1) == 1) {
         ::kill(::getpid(), SIGKILL);
       }
     }
@@ -109,11 +112,14 @@ struct mortal_config : default_config {
 
 constexpr domain_id guest_domain = 5;
 constexpr std::uint64_t blocks = 256;
+constexpr std::uint64_t half = blocks * 8 / 2;  // sectors
 
-class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const char*>> {
+// A host with one disk, whose backend is another process.
+class disk_of_mortals : public ::testing::Test {
  protected:
-  KilledBackend()
-      : path_(std::filesystem::temp_directory_path() /
+  explicit disk_of_mortals(const char* strategy)
+      : strategy_(strategy),
+        path_(std::filesystem::temp_directory_path() /
               ("pvring-killed-" + std::to_string(::getpid()))),
         host_(platform::emulated_host::create()),
         guest_(host_.create_domain(guest_domain)),
@@ -124,9 +130,9 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     std::fclose(file);
     plug_in();
   }
-  ~KilledBackend() override {
-    if (keeper_ > 0 && ::kill(keeper_, SIGKILL) == 0) {
-      (void)::waitpid(keeper_, nullptr, 0);
+  ~disk_of_mortals() override {
+    if (keeper_ > 0) {
+      kill(keeper_);
     }
     std::filesystem::remove(path_);
     std::filesystem::remove_all(journals_);
@@ -148,7 +154,7 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
       aio::file_image image(path_, {.sharing = aio::image_sharing::guarded});
       blk::backend<mortal_config> disk(dom0, {.domain = guest_domain, .device = identity_.device},
                                        image,
-                                       {.strategy = std::get<1>(GetParam()),
+                                       {.strategy = strategy_,
                                         .allow_unsafe_mapping = true,  // whatever /tmp lies on
                                         .journal_directory = journals});
       disk.run();
@@ -157,6 +163,11 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
       ::_exit(3);
     }
     ::_exit(0);
+  }
+
+  static void kill(pid_t process) {
+    EXPECT_EQ(::kill(process, SIGKILL), 0);
+    EXPECT_EQ(::waitpid(process, nullptr, 0), process);
   }
 
   // Serves the device in one process after another: `deaths` of them are killed on the way. A
@@ -221,7 +232,8 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
     return acknowledged;
   }
 
-  pid_t keeper_ = 0;
+  std::string strategy_;
+  pid_t keeper_ = 0;  // whoever serves and would go on if the test failed
   const xenbus::device_identity identity_{
       .frontend_domain = guest_domain, .type = "vbd", .device = blk::xvd('a')};
   std::filesystem::path path_;
@@ -230,6 +242,12 @@ class KilledBackend : public ::testing::TestWithParam<std::tuple<stage, const ch
   platform::emulated_guest guest_;
   platform::emulated dom0_;
   platform::emulated_store toolstack_;
+};
+
+class KilledBackend : public disk_of_mortals,
+                      public ::testing::WithParamInterface<std::tuple<stage, const char*>> {
+ protected:
+  KilledBackend() : disk_of_mortals(std::get<1>(GetParam())) {}
 };
 
 TEST_P(KilledBackend, loses_nothing_acknowledged_and_leaves_nothing_behind) {
@@ -277,23 +295,29 @@ TEST_P(KilledBackend, with_a_journal_is_succeeded_and_the_guest_notices_a_pause_
   auto& deaths = *new (shared.memory().data()) std::atomic<int>(0);
   const pid_t keeper = serve_mortals(std::get<0>(GetParam()), deaths, deaths_wanted);
   ASSERT_GT(keeper, 0);
-  testing::strict_frontend front(host_, identity_, {.guard_pages = true});
+  testing::strict_frontend front(host_, identity_, {.queues = 2, .guard_pages = true});
   ASSERT_TRUE(front.connect()) << front.error();
-  testing::block_model model(0, blocks * 8);
-  testing::block_load load(front.queue(0), {{.model = &model}},
-                           {.seed = 5,
-                            .write_percent = 60,
-                            .discard_percent = 5,
-                            .requests_per_flush = 20,
-                            .largest_sectors = 256,
-                            .scattered = true});
+  ASSERT_EQ(front.queue_count(), 2U);
+  testing::block_model models[2]{{0, half}, {half, half}};
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  std::uint64_t requests = 0;
-  while (deaths.load() < deaths_wanted && std::chrono::steady_clock::now() < end) {
-    load.run_requests(requests += 100);
-  }
+  const auto use = [&](std::uint32_t queue) {
+    testing::block_load load(front.queue(queue), {{.model = &models[queue]}},
+                             {.seed = 5 + queue,
+                              .write_percent = 60,
+                              .discard_percent = 5,
+                              .requests_per_flush = 20,
+                              .largest_sectors = 256,
+                              .scattered = true});
+    std::uint64_t requests = 0;
+    while (deaths.load() < deaths_wanted && std::chrono::steady_clock::now() < end) {
+      load.run_requests(requests += 100);
+    }
+    load.run_requests(requests + 300);  // and the last one serves as if nothing had been
+  };
+  auto other = std::async(std::launch::async, use, 1);
+  use(0);
+  other.get();
   EXPECT_EQ(deaths.load(), deaths_wanted);
-  load.run_requests(requests + 300);  // and the last one serves as if nothing had been
   EXPECT_TRUE(front.connected());
   EXPECT_TRUE(front.close());
   EXPECT_EQ(front.violations_text(), "");
@@ -307,8 +331,11 @@ TEST_P(KilledBackend, with_a_journal_is_succeeded_and_the_guest_notices_a_pause_
   std::ifstream file(path_, std::ios::binary);
   const std::vector<char> content{std::istreambuf_iterator<char>(file), {}};
   ASSERT_EQ(content.size(), blocks * 4096);
-  const auto wrong = model.check(0, std::as_bytes(std::span(content)));
-  EXPECT_FALSE(wrong) << wrong->what;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    const auto bytes = std::as_bytes(std::span(content)).subspan(i * half * 512, half * 512);
+    const auto wrong = models[i].check(i * half, bytes);
+    EXPECT_FALSE(wrong) << wrong->what;
+  }
 }
 
 std::string name_of(const ::testing::TestParamInfo<std::tuple<stage, const char*>>& info) {
@@ -320,6 +347,215 @@ INSTANTIATE_TEST_SUITE_P(
                                          stage::completed, stage::responded, stage::notified),
                        ::testing::Values("batched_copy", "persistent_pool", "map_each")),
     name_of);
+
+// --- what a successor finds may be anything
+// ----------------------------------------------------------------------------------------------
+
+class Successor : public disk_of_mortals {
+ protected:
+  Successor() : disk_of_mortals("batched_copy") {
+    std::filesystem::create_directory(journals_);
+    start();
+  }
+
+  void start() { keeper_ = serve(stage::notified, 0, journals_.string()); }
+  void kill_it() { kill(std::exchange(keeper_, 0)); }
+  // The device is taken away, and whoever serves it ends well.
+  void expect_good_end() {
+    xenbus::force_remove(toolstack_, xenbus::device_path(identity_));
+    int status = -1;
+    const pid_t process = std::exchange(keeper_, 0);
+    ASSERT_EQ(::waitpid(process, &status, 0), process);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(std::filesystem::is_empty(journals_));
+  }
+  [[nodiscard]] std::filesystem::path journal(int queue) const {
+    return journals_ / ("vbd-0-5-51712-" + std::to_string(queue));
+  }
+  [[nodiscard]] std::string reason() {
+    return toolstack_.read(xenbus::device_path(identity_).backend_error()).value_or("");
+  }
+  // What the successor says where it cannot continue.
+  [[nodiscard]] bool is_refused(testing::strict_frontend& front) {
+    return front.process_until([&] { return front.released(); }, std::chrono::seconds(10));
+  }
+
+  // Soon, that is: what the frontend sees may come first.
+  [[nodiscard]] bool are_removed() const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!std::filesystem::is_empty(journals_) && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return std::filesystem::is_empty(journals_);
+  }
+
+  static void overwrite(const std::filesystem::path& file, std::streamoff at,
+                        const std::vector<std::uint64_t>& words) {
+    std::fstream out(file, std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(at);
+    out.write(reinterpret_cast<const char*>(words.data()),
+              static_cast<std::streamsize>(words.size() * sizeof words[0]));
+  }
+};
+
+struct damage {
+  const char* name;
+  void (*perform)(const std::filesystem::path& first, const std::filesystem::path& second);
+  const char* reason;
+};
+
+const damage damages[] = {
+    {"missing", [](const auto& /*first*/, const auto& second) { std::filesystem::remove(second); },
+     "is not there"},
+    {"shorter",
+     [](const auto& /*first*/, const auto& second) { std::filesystem::resize_file(second, 4096); },
+     "not one of this ring"},
+    {"empty",
+     [](const auto& first, const auto& /*second*/) { std::filesystem::resize_file(first, 0); },
+     "not one of this ring"},
+    {"not_finished",
+     [](const auto& /*first*/, const auto& second) {
+       const auto bytes = std::filesystem::file_size(second);
+       std::filesystem::resize_file(second, 0);
+       std::filesystem::resize_file(second, bytes);
+     },
+     "was not finished"},
+    {"of_another_queue",
+     [](const auto& first, const auto& second) {
+       std::filesystem::remove(second);
+       std::filesystem::copy_file(first, second);
+     },
+     "belongs to another connection"},
+};
+
+TEST_F(Successor, names_what_is_wrong_with_a_journal_and_has_the_guest_connect_anew) {
+  testing::strict_frontend front(host_, identity_, {.queues = 2});
+  for (const damage& one : damages) {
+    ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)))
+        << one.name << ": " << reason();
+    ASSERT_TRUE(std::filesystem::exists(journal(0)) && std::filesystem::exists(journal(1)));
+    kill_it();
+    one.perform(journal(0), journal(1));
+    start();
+    ASSERT_TRUE(is_refused(front)) << one.name;
+    EXPECT_NE(reason().find(one.reason), std::string::npos) << one.name << ": " << reason();
+    EXPECT_TRUE(are_removed()) << one.name << ": of no use to anybody";
+    front.reopen();
+  }
+  ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+  EXPECT_TRUE(front.close());
+  EXPECT_EQ(front.violations_text(), "");
+  expect_good_end();
+}
+
+TEST_F(Successor, survives_a_journal_of_any_content) {
+  testing::strict_frontend front(host_, identity_);
+  std::mt19937_64 random(17);
+  for (int round = 0; round < 12; ++round) {
+    ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+    kill_it();
+    std::vector<std::uint64_t> noise(std::filesystem::file_size(journal(0)) / 8);
+    std::ranges::generate(noise, random);
+    if (round % 2 != 0) {
+      noise.resize(2);  // only the two indices, behind what says whose it is
+    }
+    overwrite(journal(0), round % 2 != 0 ? 24 : 0, noise);
+    start();
+    ASSERT_TRUE(is_refused(front));
+    EXPECT_NE(reason().find("journal"), std::string::npos) << reason();
+    front.reopen();
+  }
+  ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+  EXPECT_TRUE(front.close());
+  expect_good_end();
+}
+
+TEST_F(Successor, does_not_touch_what_a_guest_left_that_closed_meanwhile) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  front.begin_close();
+  front.process();
+  start();
+  EXPECT_TRUE(front.close());
+  EXPECT_EQ(front.violations_text(), "");
+  expect_good_end();
+}
+
+TEST_F(Successor, ends_where_the_guest_is_gone) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  toolstack_.remove(xenbus::device_path(identity_).frontend());
+  start();
+  expect_good_end();
+}
+
+TEST_F(Successor, tells_the_guest_of_a_size_that_changed_meanwhile) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  std::filesystem::resize_file(path_, 2 * blocks * 4096);
+  start();
+  EXPECT_TRUE(front.process_until([&] { return front.device().sectors == 2 * blocks * 8; },
+                                  std::chrono::seconds(10)));
+  EXPECT_TRUE(front.close());
+  expect_good_end();
+}
+
+// Everything in the ring is the guest's to write, also while nobody looks.
+TEST_F(Successor, takes_its_own_word_for_what_was_answered) {
+  testing::scripted_frontend front(host_, identity_);
+  front.write_good_nodes();
+  front.go(protocol::xenbus_state::initialised);
+  ASSERT_TRUE(front.wait_for_backend(protocol::xenbus_state::connected));
+  front.go(protocol::xenbus_state::connected);
+  const protocol::blkif::request flush{.operation = protocol::blkif::operation::flush};
+  front.put(flush);
+  front.put(flush);
+  ASSERT_TRUE(front.wait_for_responses(2));
+  kill_it();
+  const ring::shared_index<std::uint32_t> rsp_prod(
+      &front.ring()[offsetof(protocol::ring_indices<>, rsp_prod)]);
+  rsp_prod.store(0x1234, std::memory_order_relaxed);
+  front.put(flush);
+  start();
+  EXPECT_TRUE(front.wait_for_responses(3));
+  kill_it();
+  rsp_prod.store(0, std::memory_order_relaxed);
+  front.set_request_producer(3 + 1000);
+  start();
+  ASSERT_TRUE(front.wait_for_backend(protocol::xenbus_state::closing));
+  EXPECT_NE(reason().find("the ring of domain 5 does not fit its journal"), std::string::npos)
+      << reason();
+  expect_good_end();
+}
+
+TEST_F(Successor, waits_for_no_second_process_on_the_image) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  try {
+    const aio::file_image again(path_, {.sharing = aio::image_sharing::guarded});
+    ADD_FAILURE() << "two processes write one image";
+  } catch (const aio::image_busy& busy) {
+    EXPECT_NE(std::string(busy.what()).find(path_.string()), std::string::npos) << busy.what();
+  }
+  EXPECT_TRUE(front.close());
+  expect_good_end();
+}
+
+TEST_F(Successor, needs_a_guarded_image) {
+  const platform::emulated_host other = platform::emulated_host::create();
+  platform::emulated dom0(other);
+  aio::file_image image(path_);
+  try {
+    const blk::backend<mortal_config> disk(dom0, {.domain = 5, .device = identity_.device}, image,
+                                           {.journal_directory = journals_.string()});
+    ADD_FAILURE() << "I/O of a dead process could land on what is newer";
+  } catch (const configuration_error& refused) {
+    EXPECT_NE(std::string(refused.what()).find("not guarded"), std::string::npos) << refused.what();
+  }
+}
 
 }  // namespace
 }  // namespace pvring::test

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // T2: the backend's side of a whole pass with an engine that completes at once, against the ring
 // macros alone. What is between the two is validation, look-up, the engine's interface, accounting
-// and the promise to answer exactly once.
+// and the promise to answer exactly once. Beside it, what a journal adds, from which a successor
+// could go on.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ constexpr std::uint64_t batches_per_block = 128;
 constexpr std::uint64_t image_bytes = std::uint64_t{1} << 30;
 
 /// A guest and its queue; a pass is timed alone, between two readings of the clock.
+template <class Journal>
 class pass_loop {
  public:
   pass_loop() { warm_up(); }
@@ -66,13 +68,17 @@ class pass_loop {
   guest guest_{host_, shape_};
   nothing::tally seen_;
   nothing_engine::image image_{nothing{&seen_}, {.size = image_bytes}};
-  mutable device<pvring::grant::persistent_pool, nothing_engine> device_{host_, guest_, image_};
+  mutable device<pvring::grant::persistent_pool, nothing_engine, Journal> device_{host_, guest_,
+                                                                                  image_};
   std::uint64_t next_ = 0;
   std::uint64_t offsets_ = 0;
   std::uint64_t answered_ = 0;
   std::uint64_t tags_ = 0;
   std::uint64_t work_ = 0;
 };
+
+using usual_loop = pass_loop<pvring::ring::no_journal>;
+using journal_loop = pass_loop<pvring::ring::shared_journal>;
 
 /// The part of a batch that belongs to the backend, per request.
 template <class Loop>
@@ -97,22 +103,30 @@ double round_trip_ns_per_request(macro_copy_loop& loop) {
          static_cast<double>(batches_per_block * ring_batch);
 }
 
+template <class Loop>
+void run_rounds(std::uint64_t rounds) {
+  const auto loop = std::make_unique<Loop>();
+  for (std::uint64_t i = 0; i < rounds; ++i) {
+    loop->put();
+    loop->serve();
+    loop->collect();
+  }
+}
+
 }  // namespace
 
 bool run_pass_variant(const std::string& variant, std::uint64_t rounds) {
-  if (variant != "pass.whole" && variant != "pass.front") {
-    return false;
-  }
-  // The frontend's part is in both, and the second is nothing else: their difference is the
-  // backend's.
+  // The frontend's part is in all, and the last is nothing else: the difference is the backend's.
   if (variant == "pass.whole") {
-    const auto loop = std::make_unique<pass_loop>();
-    for (std::uint64_t i = 0; i < rounds; ++i) {
-      loop->put();
-      loop->serve();
-      loop->collect();
-    }
+    run_rounds<usual_loop>(rounds);
     return true;
+  }
+  if (variant == "pass.journal") {
+    run_rounds<journal_loop>(rounds);
+    return true;
+  }
+  if (variant != "pass.front") {
+    return false;
   }
   guest_shape shape{};
   const auto host = make_host(shape);
@@ -142,33 +156,39 @@ result measure_pass(const settings& how) {
       "nothing. Each pass of 32 is timed alone, less what the clock itself takes; the frontend's "
       "work is outside. Baseline: "
       "the round trip of T1 with the macros' own copy (both ends); the macros' backend half alone "
-      "is shown beside. Loops take "
+      "is shown beside, and the same pass "
+      "with a journal in shared memory. Loops take "
       "turns in blocks of 128 passes, a repetition's value is its median block.";
-  const auto ours = std::make_unique<pass_loop>();
+  const auto ours = std::make_unique<usual_loop>();
+  const auto keeping = std::make_unique<journal_loop>();
   const auto macros = std::make_unique<macro_copy_loop>();
   const auto halves = std::make_unique<macro_copy_loop>();
   const std::int64_t overhead = wall_overhead_ns();
 
   const std::size_t blocks = how.smoke ? 5 : 100;
-  std::vector<double> time[3];
+  std::vector<double> time[4];
   for (std::size_t repetition = 0; repetition < how.repetitions; ++repetition) {
-    const auto values = interleave(3, blocks, [&](std::size_t which) {
+    const auto values = interleave(4, blocks, [&](std::size_t which) {
       return which == 0   ? backend_ns_per_request(*ours, overhead)
              : which == 1 ? round_trip_ns_per_request(*macros)
-                          : backend_ns_per_request(*halves, overhead);
+             : which == 2 ? backend_ns_per_request(*halves, overhead)
+                          : backend_ns_per_request(*keeping, overhead);
     });
-    for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < 4; ++i) {
       time[i].push_back(median(values[i]));
     }
   }
   ours->check(out);
+  keeping->check(out);
   const std::uint64_t done = how.repetitions * blocks * batches_per_block;
   out.check(macros->tally().matches(done) && halves->tally().matches(done),
             "macros: ids or counts are not those sent");
 
   out.at_most("time, pass / round trip of the macros", summarize(ratios(time[0], time[1])), 8);
   out.report("time, pass / backend half of the macros", summarize(ratios(time[0], time[2])));
+  out.report("time, pass with a journal / pass", summarize(ratios(time[3], time[0])));
   out.keep("pvring, backend's pass", "ns per request", time[0]);
+  out.keep("pvring, with a journal", "ns per request", time[3]);
   out.keep("macros, round trip", "ns per request", time[1]);
   out.keep("macros, backend half", "ns per request", time[2]);
 
@@ -176,11 +196,16 @@ result measure_pass(const settings& how) {
   const std::uint64_t rounds = how.smoke ? 100 : 2000;
   const auto whole = count_instructions(how, "pass.whole", rounds, why);
   const auto front = whole ? count_instructions(how, "pass.front", rounds, why) : std::nullopt;
-  const auto base = front ? count_instructions(how, "ring.macros_copy", rounds, why) : std::nullopt;
+  const auto journal = front ? count_instructions(how, "pass.journal", rounds, why) : std::nullopt;
+  const auto base =
+      journal ? count_instructions(how, "ring.macros_copy", rounds, why) : std::nullopt;
   if (base) {
     const double own = (*whole - *front) / ring_batch;
     out.report("instructions, pass / round trip of the macros", {own * ring_batch / *base, 0, 1});
+    const double kept = (*journal - *front) / ring_batch;
+    out.report("instructions, pass with a journal / pass", {kept / own, 0, 1});
     out.keep("pvring, backend's pass", "instructions per request", {own});
+    out.keep("pvring, with a journal", "instructions per request", {kept});
     out.keep("macros, round trip", "instructions per request", {*base / ring_batch});
   } else {
     out.skip("instructions, pass / round trip of the macros", "-", why);

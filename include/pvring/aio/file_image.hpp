@@ -95,6 +95,8 @@ class file_image {
   [[nodiscard]] bool buffers_free_at_exit() const noexcept { return true; }
   [[nodiscard]] std::uint32_t alignment() const noexcept { return alignment_; }
   [[nodiscard]] std::string_view name() const noexcept { return path_; }
+  /// Whether no other process writes it, not even one that was killed.
+  [[nodiscard]] bool guarded() const noexcept { return guarded_; }
   /// Which storage it is, whatever path leads to it.
   [[nodiscard]] std::string identity() const {
     return is_block_device() ? "block device " + std::to_string(what_.st_rdev)
@@ -178,14 +180,9 @@ class file_image {
       }
       log::write(log::level::info, "image " + path_ + ": queues share one open file");
     }
-    if (guarded_) {
-      const off_t own =
-          next_lock_.fetch_add(1, std::memory_order_relaxed) % detail::image_lock::most_queues;
-      if (const int error = detail::image_lock::take(again.get(), detail::image_lock::queues + own,
-                                                     1, !read_only_)) {
-        throw std::system_error(error, std::generic_category(),
-                                "locking image " + path_ + " for another queue");
-      }
+    if (const int error = guarded_ ? lock_own(again.get()) : 0) {
+      throw std::system_error(error, std::generic_category(),
+                              "locking image " + path_ + " for another queue");
     }
     return again;
   }
@@ -243,6 +240,17 @@ class file_image {
                   "has done it");
     }
     lock::release(fd_.get(), lock::queues, lock::most_queues);
+  }
+
+  // A byte for one queue. Which are taken is known to the kernel alone: queues come and go.
+  int lock_own(int fd) const noexcept {
+    using lock = detail::image_lock;
+    int error = EAGAIN;
+    for (off_t tries = 0; error == EAGAIN && tries < lock::most_queues; ++tries) {
+      const off_t own = next_lock_.fetch_add(1, std::memory_order_relaxed) % lock::most_queues;
+      error = lock::take(fd, lock::queues + own, 1, !read_only_);
+    }
+    return error;
   }
 
   [[noreturn]] void refuse_lock(int error, const std::string& why) const {

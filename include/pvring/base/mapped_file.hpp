@@ -75,13 +75,6 @@ class mapped_file {
   [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_; }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-  /// Nobody will need it any more.
-  void remove() const noexcept {
-    if (!path_.empty()) {
-      (void)::unlink(path_.c_str());
-    }
-  }
-
  private:
   mapped_file(std::string path, int fd, std::size_t bytes) : path_(std::move(path)) {
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

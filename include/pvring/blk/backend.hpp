@@ -5,6 +5,7 @@
 #pragma once
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -79,10 +80,8 @@ class backend {
                                 "' is not in this composition: it has " +
                                 grant::names<typename Config::grants>());
     }
-    if (!wanted_.journal_directory.empty() && !keeps_journal) {
-      throw configuration_error("option journal_directory is " + wanted_.journal_directory +
-                                ": this composition keeps no journal; name ring::shared_journal "
-                                "in it");
+    if (!wanted_.journal_directory.empty()) {
+      check_journals();
     }
     export_image(image_, wanted_, shared_);
     known_.has_copy = host_.open_grants(1).has_copy();
@@ -90,6 +89,9 @@ class backend {
                           (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
     advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
     port_.process();
+    if (!port_.connected()) {
+      forget_journals();  // of a connection that nobody can continue any more
+    }
     if (port_.finished()) {
       log::write(log::level::warning, port_.path().name() + " is not in the store: node " +
                                           xenbus::join(port_.path().backend(), "state") +
@@ -302,6 +304,28 @@ class backend {
   static constexpr bool keeps_journal =
       Config::journal::template bind<protocol::blkif::request>::keeps;
 
+  void check_journals() const {
+    const std::string option = "option journal_directory is " + wanted_.journal_directory + ": ";
+    if (!keeps_journal) {
+      throw configuration_error(
+          option + "this composition keeps no journal; name ring::shared_journal in it");
+    }
+    if constexpr (requires { image_.guarded(); }) {
+      if (!image_.guarded()) {
+        throw configuration_error(option + "image " + std::string(image_.name()) +
+                                  " is not guarded, so that I/O of a process that was killed could "
+                                  "land on what is newer; open it with image_sharing::guarded");
+      }
+    }
+  }
+
+  // Of all queues that there could have been.
+  void forget_journals() const noexcept {
+    for (std::size_t i = 0; i < most_queues && !wanted_.journal_directory.empty(); ++i) {
+      (void)::unlink(journal_path(i).c_str());
+    }
+  }
+
   [[nodiscard]] std::string journal_path(std::size_t queue) const {
     if (wanted_.journal_directory.empty()) {
       return {};
@@ -370,13 +394,13 @@ class backend {
     ended_.clear();
     for (std::uint32_t i = 0; i < queues_.size(); ++i) {
       queues_[i]->join();
-      queues_[i]->forget();
       ended_.push_back({queues_[i]->ring_references(), queues_[i]->answered()});
       if (recorder_sink_) {
         recorder_sink_(i, queues_[i]->recorder());
       }
     }
     queues_.clear();
+    forget_journals();
   }
 
   void tell_size() {

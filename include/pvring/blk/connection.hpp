@@ -90,8 +90,6 @@ class connected_queue {
   [[nodiscard]] virtual std::vector<platform::grant_reference> ring_references() const = 0;
   /// The index behind the last answer. \pre join() was called
   [[nodiscard]] virtual std::uint32_t answered() const noexcept = 0;
-  /// No successor will need what this queue has written down.
-  virtual void forget() noexcept = 0;
   [[nodiscard]] virtual queue_statistics statistics() const = 0;
   [[nodiscard]] virtual const Recorder& recorder() const noexcept = 0;
 };
@@ -181,11 +179,6 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     return references_;
   }
   [[nodiscard]] std::uint32_t answered() const noexcept override { return queue_.ring_position(); }
-  void forget() noexcept override {
-    if (journal_) {
-      journal_->remove();
-    }
-  }
   [[nodiscard]] const recorder_type& recorder() const noexcept override {
     return queue_.recorder();
   }

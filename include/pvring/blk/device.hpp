@@ -31,6 +31,9 @@ struct identity {
   std::string type = "vbd";  ///< the directory below backend/; frontends do not care
 };
 
+/// Of a device.
+inline constexpr std::uint32_t most_queues = 256;
+
 /// Who runs the queues.
 enum class threads : std::uint8_t {
   own,     ///< one pinned thread per queue
@@ -65,7 +68,7 @@ struct options {
   blk::threads threads = blk::threads::own;
   /// Where the queues' journals are, for a successor that takes the guest over after this process
   /// was killed: a directory of this user's alone, that survives the process and not the machine.
-  /// Empty: no takeover. Needs a composition that keeps a journal.
+  /// Empty: no takeover. Needs a composition that keeps a journal, and a guarded image.
   std::string journal_directory{};
   wait::policy wait{};      ///< of the queues' own threads
   std::vector<int> cpus{};  ///< to pin queue i to cpus[i % size]; empty: not pinned

@@ -31,8 +31,8 @@ inline void validate(const options& wanted) {
     throw configuration_error("option " + std::string(option) + " is " + std::to_string(value) +
                               ": " + std::string(remedy));
   };
-  if (wanted.max_queues == 0 || wanted.max_queues > 256) {
-    refuse("max_queues", wanted.max_queues, "use 1 to 256");
+  if (wanted.max_queues == 0 || wanted.max_queues > most_queues) {
+    refuse("max_queues", wanted.max_queues, "use 1 to " + std::to_string(most_queues));
   }
   if (wanted.barrier && wanted.max_queues != 1) {
     refuse("max_queues", wanted.max_queues,

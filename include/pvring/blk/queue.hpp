@@ -116,6 +116,8 @@ class queue {
       unpublished_.reserve(slots_.size());
       if (setup.take_over) {
         redo();
+      } else if (device.flush_failed.load(std::memory_order_relaxed)) {
+        journal_.fail();  // of an earlier connection, and remembered for the device
       }
     }
   }
@@ -249,13 +251,15 @@ class queue {
     slot& s = *free_.back();
     free_.pop_back();
     request.fetch(fetched_);
-    journal_.record(number_of(s), ring_.request_consumer() - 1, fetched_);
     s.duty = request.owe(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+    judge(s);
+    // Not right behind the fetch: the copy's wide loads would wait for the narrow stores there.
+    journal_.record(number_of(s), ring_.request_consumer() - 1, fetched_);
     begin(s);
   }
 
   // Decides what becomes of the request in `fetched_`.
-  void begin(slot& s) noexcept {
+  void judge(slot& s) noexcept {
     recorder_.stage(number_of(s), observe::stage::seen);
     s.plan = examine(fetched_, device_);
     s.leased = false;
@@ -277,6 +281,10 @@ class queue {
         }
       }
     }
+  }
+
+  // What was judged waits for its turn, or is answered where nothing is to be done.
+  void begin(slot& s) noexcept {
     if (s.plan.what == plan::kind::refuse || s.plan.what == plan::kind::done) {
       const bool done = s.plan.what == plan::kind::done;
       if (!done) {
@@ -301,7 +309,15 @@ class queue {
                                     std::to_string(setup.domain) +
                                     " is of no use: " + std::string(to_string(found)));
         }
-        return ring_type(setup.ring, journal.where().req_cons, journal.where().rsp_prod);
+        ring_type ring(setup.ring, journal.where().req_cons, journal.where().rsp_prod);
+        // Looked at before anything is done again: a ring that cannot be the journal's is another.
+        (void)ring.has_requests();
+        if (ring.broken() != protocol_error::none) {
+          throw configuration_error(
+              "the ring of domain " + std::to_string(setup.domain) +
+              " does not fit its journal: " + std::string(to_string(ring.broken())));
+        }
+        return ring;
       }
       journal.begin(setup.agreement, setup.ring_start);
     }
@@ -323,6 +339,7 @@ class queue {
       fetched_ = journal_.request(place);
       s.duty =
           ring_.owe_again(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+      judge(s);
       begin(s);
     }
     counters_.redone.add(journal_.outstanding().size());
@@ -527,8 +544,9 @@ class queue {
   void complete(slot& s, int error) noexcept {
     s.result = error;
     if (error != 0 && s.submitted && s.io.kind == aio::operation::flush) [[unlikely]] {
-      device_.flush_failed.store(true, std::memory_order_relaxed);
+      // Written down first: no queue may act upon what a successor would not know.
       journal_.fail();
+      device_.flush_failed.store(true, std::memory_order_relaxed);
     }
     if (s.leased) {
       strategy_.release(s, error == 0, [this](const grant::released& proof) { settle(proof); });

@@ -129,7 +129,7 @@ class shared_journal::bind {
     header_->layout = this_layout();
     header_->slots = slots_;
     header_->agreement_length = agreement.size();
-    std::memcpy(header_->agreement, agreement.data(), agreement.size());
+    std::ranges::copy(agreement, header_->agreement);
     for (entry& e : std::span(entries_, slots_)) {
       e.index = 0;
       e.answered = 0;  // answered long ago
@@ -151,7 +151,7 @@ class shared_journal::bind {
     }
     if (header_->layout != this_layout() || header_->slots != slots_ ||
         header_->agreement_length != agreement.size() ||
-        std::memcmp(header_->agreement, agreement.data(), agreement.size()) != 0) {
+        !std::ranges::equal(agreement, std::span(header_->agreement, agreement.size()))) {
       return journal_finding::foreign;
     }
     req_cons_ = load(header_->req_cons);
@@ -190,8 +190,8 @@ class shared_journal::bind {
     std::memcpy(static_cast<void*>(&out), entries_[place].request, sizeof out);
     return out;
   }
-  /// Forgets the answers that a predecessor gave and nobody saw: their indices will be those of other
-  /// answers. Before the first `publish` of the successor. \pre open() succeeded
+  /// Forgets the answers that a predecessor gave and nobody saw: their indices will be those of
+  /// other answers. Before the first `publish` of the successor. \pre open() succeeded
   void resume() noexcept {
     for (const std::uint32_t place : outstanding_) {
       store(entries_[place].answered, unanswered);

@@ -18,6 +18,7 @@ namespace {
 using pvring::aio::direct_io;
 using pvring::aio::file_image;
 using pvring::aio::file_options;
+using pvring::aio::image_sharing;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -165,6 +166,83 @@ TEST(file_image, opens_the_file_anew_for_each_queue) {
   // Descriptions have a position each; descriptors that were only duplicated share one.
   ASSERT_EQ(::lseek(first.get(), 100, SEEK_SET), 100);
   EXPECT_EQ(::lseek(second.get(), 0, SEEK_CUR), 0);
+}
+
+// --- who else has it
+// ---------------------------------------------------------------------------------------------
+
+constexpr file_options guarded{.sharing = image_sharing::guarded};
+constexpr file_options guarded_reader{.read_only = true, .sharing = image_sharing::guarded};
+
+/// The message of image_busy, empty where there is none.
+std::string busy(const std::string& path, file_options options = guarded) {
+  try {
+    const file_image image(path, options);
+  } catch (const pvring::aio::image_busy& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(guarded_image, has_one_writer_or_many_readers) {
+  const temporary_directory dir;
+  const std::string path = dir.file("disk", 65536);
+  {
+    const file_image writer(path, guarded);
+    EXPECT_TRUE(writer.guarded());
+    EXPECT_THAT(busy(path), AllOf(HasSubstr(path), HasSubstr("used by another process")));
+    EXPECT_THAT(busy(path, guarded_reader), HasSubstr("used by another process"));
+    EXPECT_EQ(busy(path, {}), "") << "not asked, so not refused";
+  }
+  const file_image reader(path, guarded_reader);
+  EXPECT_EQ(busy(path, guarded_reader), "");
+  EXPECT_THAT(busy(path), HasSubstr("have both only read it"));
+}
+
+TEST(guarded_image, is_one_by_whatever_path_it_is_reached) {
+  const temporary_directory dir;
+  const std::string path = dir.file("disk", 65536);
+  std::filesystem::create_hard_link(path, path + ".hard");
+  std::filesystem::create_symlink(path, path + ".soft");
+  const file_image writer(path, guarded);
+  EXPECT_NE(busy(path + ".hard"), "");
+  EXPECT_NE(busy(path + ".soft"), "");
+  EXPECT_EQ(file_image(path + ".soft").identity(), writer.identity());
+}
+
+TEST(guarded_image, may_be_a_block_device) {
+  const temporary_directory dir;
+  const auto device = loop_device::over(dir.file("disk", 1 << 20), 512);
+  if (device == nullptr) {
+    GTEST_SKIP() << "no loop device to be had";
+  }
+  const file_image writer(device->path(), guarded);
+  EXPECT_THAT(busy(device->path()), HasSubstr(device->path()));
+}
+
+// A request in flight holds its queue's description, and so does this descriptor.
+TEST(guarded_image, is_busy_as_long_as_io_of_one_that_is_gone_is_in_flight) {
+  const temporary_directory dir;
+  const std::string path = dir.file("disk", 65536);
+  pvring::unique_fd in_flight;
+  {
+    const file_image dead(path, guarded);
+    const pvring::unique_fd other_queue = dead.reopen();
+    in_flight = dead.reopen();
+  }
+  EXPECT_THAT(busy(path), AllOf(HasSubstr(path), HasSubstr("was killed")));
+  EXPECT_THAT(busy(path, guarded_reader), HasSubstr("was killed"));
+  in_flight.reset();
+  EXPECT_EQ(busy(path), "");
+}
+
+TEST(guarded_image, gives_each_queue_a_lock_of_its_own_as_often_as_queues_are_connected) {
+  const temporary_directory dir;
+  const file_image image(dir.file("disk", 65536), guarded);
+  const pvring::unique_fd long_lived = image.reopen();
+  for (int i = 0; i < 2 * pvring::aio::detail::image_lock::most_queues; ++i) {
+    ASSERT_TRUE(image.reopen());
+  }
 }
 
 /// The access mode and O_DIRECT of what queues get.

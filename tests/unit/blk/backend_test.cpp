@@ -63,6 +63,9 @@ TEST(blk_options, that_cannot_be_are_refused_by_name_and_with_a_remedy) {
       << "256 segments have to fit";
   EXPECT_NE(refusal_of({.mapped_pages = 255}).find("256 pages"), std::string::npos);
   EXPECT_NE(refusal_of({.pass_budget = 0}).find("pass_budget"), std::string::npos);
+  EXPECT_NE(refusal_of({.journal_directory = "/run/x"}).find("journal_directory is /run/x"),
+            std::string::npos)
+      << "this composition keeps none";
   EXPECT_NE(refusal_of({.strategy = "flipping"}).find("batched_copy, persistent_pool, map_each"),
             std::string::npos);
 }

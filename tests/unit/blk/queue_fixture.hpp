@@ -137,12 +137,14 @@ inline wire::segment page(std::uint32_t gref, std::uint8_t first = 0, std::uint8
   return {gref, first, last, {}};
 }
 
-template <wire::abi Abi = wire::abi::x86_64, class Strategy = grant::batched_copy>
+template <wire::abi Abi = wire::abi::x86_64, class Strategy = grant::batched_copy,
+          class Journal = ring::no_journal>
 class queue_under_test {
  public:
   using protocol_type = wire::wire<Abi>;
   using queue_type = blk::queue<Abi, scripted_mapper, silent_events, Strategy, manual_engine,
-                                observe::none::recorder>;
+                                observe::none::recorder, Journal>;
+  using journal_type = typename queue_type::journal_type;
   using response = typename protocol_type::response;
 
   using peer_pages = std::map<platform::grant_reference, scripted_mapper::peer_page>;
@@ -158,6 +160,7 @@ class queue_under_test {
     device.discard_granularity = 512;
     device.max_indirect_segments = 256;
     engine.room = front->size();
+    journal.resize(journal_type::bytes(front->size()) / 8);
     for (platform::grant_reference reference = 1; reference <= 300; ++reference) {
       auto& bytes = mapper.peer[reference].bytes;
       std::fill(bytes.begin(), bytes.end(), static_cast<std::byte>(reference));
@@ -169,10 +172,12 @@ class queue_under_test {
     if (!queue_) {
       grants.max_pieces = std::max<std::uint32_t>(device.max_indirect_segments, 11);
       grants.max_leases = static_cast<std::uint32_t>(front->size());
-      queue_.emplace(
-          blk::queue_setup{
-              .ring = bytes(), .ring_start = start_, .reap_after_submit = reap_after_submit},
-          grants, device, mapper, events, engine);
+      queue_.emplace(blk::queue_setup{.ring = bytes(),
+                                      .ring_start = start_,
+                                      .journal = journal_bytes(),
+                                      .take_over = take_over,
+                                      .reap_after_submit = reap_after_submit},
+                     grants, device, mapper, events, engine);
     }
     return *queue_;
   }
@@ -198,6 +203,7 @@ class queue_under_test {
     return all.empty() ? response{} : all.front();
   }
   std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(memory_)); }
+  std::span<std::byte> journal_bytes() { return std::as_writable_bytes(std::span(journal)); }
 
   /// An indirect request whose segment page is the peer's page `gref`.
   wire::request make_indirect(std::uint8_t inner, std::uint64_t id, std::uint64_t sector,
@@ -222,6 +228,8 @@ class queue_under_test {
   blk::shared_state device;
   grant::strategy_options grants;
   bool reap_after_submit = true;
+  std::vector<std::uint64_t> journal;
+  bool take_over = false;
 
  private:
   std::vector<std::uint64_t> memory_;  // aligned for the widest index and field

@@ -454,6 +454,69 @@ TEST_P(BackRing, RefusesToAttachToIndicesThatDoNotFit) {
 
 // Case 122: entry before index, both ways, with both ends running; what is torn or stale shows in
 // the check, and under the thread sanitizer.
+// --- the ring of a predecessor that was killed
+
+// It took five and answered the last two of them, in the slots of the first two; the index of the
+// second answer it did not show any more.
+class BackRingTakenOver : public BackRing {
+ protected:
+  BackRingTakenOver() {
+    put_some(front_, 0, 5);
+    (void)front_.publish();
+    auto duties = take_some(back_, 5);
+    back_.respond(std::move(duties[4]).settle(44));
+    (void)back_.publish();
+    back_.respond(std::move(duties[3]).settle(33));
+    for (duty& one : duties) {
+      one.abandon();
+    }
+  }
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> responses() {
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
+    front_.take(1000, [&](const auto& r) { out.emplace_back(r.number, r.status); });
+    return out;
+  }
+  const std::uint32_t start_ = GetParam();
+};
+INSTANTIATE_TEST_SUITE_P(StartsAt, BackRingTakenOver, testing::ValuesIn(starts));
+
+TEST_P(BackRingTakenOver, ShowsWhatWasCommittedAndGoesOn) {
+  back next(memory_.span(), start_ + 5, start_ + 2);
+  EXPECT_EQ(memory_.get(ring_memory::rsp_prod), start_ + 2);
+  EXPECT_EQ(next.unanswered(), 3U);
+  for (std::uint32_t number = 0; number < 3; ++number) {
+    next.respond(next.owe_again({number}).settle(number));
+  }
+  put_some(front_, 5, 2);
+  (void)front_.publish();
+  auto duties = take_some(next, 100);
+  ASSERT_EQ(duties.size(), 2U);
+  answer_all(next, duties);
+  (void)next.publish();
+  using all = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+  EXPECT_EQ(responses(), (all{{4, 44}, {3, 33}, {0, 0}, {1, 1}, {2, 2}, {5, 0}, {6, 0}}));
+  EXPECT_EQ(front_.broken(), protocol_error::none);
+}
+
+// The peer can write it, so nobody asks what it is.
+TEST_P(BackRingTakenOver, TakesNoIndexFromThePeersMemory) {
+  memory_.set(ring_memory::rsp_prod, start_ + 0x4000'0000);
+  back next(memory_.span(), start_ + 5, start_ + 2);
+  EXPECT_EQ(memory_.get(ring_memory::rsp_prod), start_ + 2);
+  EXPECT_FALSE(next.has_requests());
+  EXPECT_EQ(next.broken(), protocol_error::none);
+}
+
+TEST_P(BackRingTakenOver, IsBrokenWhereTheProducerDoesNotFit) {
+  const auto size = static_cast<std::uint32_t>(back_.size());
+  for (const std::uint32_t producer : {start_ + 4, start_ + 1, start_ - 1, start_ + 2 + size + 1}) {
+    memory_.set(ring_memory::req_prod, producer);
+    back next(memory_.span(), start_ + 5, start_ + 2);
+    EXPECT_FALSE(next.has_requests());
+    EXPECT_EQ(next.broken(), protocol_error::request_producer_overrun);
+  }
+}
+
 TEST_P(BackRing, BothEndsMayRunAtTheSameTime) {
   constexpr std::uint32_t total = 20'000;
   std::thread backend([&] {

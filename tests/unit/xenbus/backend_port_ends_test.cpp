@@ -207,6 +207,103 @@ TEST_F(BackendPortEnds, WhatABackendLeftThatDiedConnectedIsNotTouchedUntilTheFro
   EXPECT_EQ(bench.state(), "4");
 }
 
+// The same, of a device that may be able to continue.
+struct BackendPortTakesOver : testing::Test {
+  BackendPortTakesOver() {
+    bench.publish_rings();
+    bench.frontend("4");
+    tree.put(bench.path.backend() + "/state", "4");
+  }
+  test::silence quiet;
+  test::store_tree tree;
+  test::backend_bench_of<test::inheriting_device> bench{tree};
+};
+
+TEST_F(BackendPortTakesOver, AndTheStoreDoesNotChange) {
+  bench.start();
+  const int commits = tree.commits;
+  EXPECT_TRUE(bench.process());
+  EXPECT_TRUE(bench.port->connected());
+  EXPECT_EQ(bench.port->state(), xenbus_state::connected);
+  EXPECT_THAT(bench.device.calls, ElementsAre("take_over", "reread"));
+  EXPECT_EQ(tree.commits, commits);
+  EXPECT_EQ(bench.state(), "4");
+}
+
+// Its predecessor died before the frontend had seen Connected.
+TEST_F(BackendPortTakesOver, AFrontendThatIsNotThereYet) {
+  bench.frontend("3");
+  bench.start();
+  bench.process();
+  EXPECT_TRUE(bench.port->connected());
+  bench.frontend("4");
+  bench.process();
+  EXPECT_EQ(bench.device.count("connect"), 0);
+  EXPECT_EQ(bench.device.count("take_over"), 1);
+}
+
+TEST_F(BackendPortTakesOver, AndEndsLikeAnyConnection) {
+  bench.start();
+  bench.process();
+  EXPECT_TRUE(bench.port->announce_resize());
+  bench.frontend("5");
+  bench.process();
+  bench.frontend("6");
+  bench.process();
+  EXPECT_EQ(bench.state(), "6");
+  EXPECT_EQ(bench.device.connected, 0);
+  EXPECT_EQ(bench.device.count("finish_disconnect"), 1);
+  bench.frontend("1");
+  bench.process();
+  bench.frontend("3");
+  bench.process();
+  EXPECT_EQ(bench.device.count("connect"), 1) << "the next connection is an ordinary one";
+  EXPECT_EQ(bench.device.count("take_over"), 1);
+}
+
+TEST_F(BackendPortTakesOver, OrSaysWhyNotAndHasTheFrontendConnectAnew) {
+  bench.device.taking_over = []() -> bool { throw configuration_error("the journal is torn"); };
+  bench.start();
+  bench.process();
+  EXPECT_EQ(bench.state(), "5");
+  EXPECT_THAT(bench.error(), HasSubstr("an earlier backend ended"));
+  EXPECT_THAT(bench.error(), HasSubstr("(the journal is torn)"));
+  bench.frontend("6");
+  bench.process();
+  bench.frontend("1");
+  bench.process();
+  bench.frontend("3");
+  bench.process();
+  EXPECT_EQ(bench.state(), "4");
+  EXPECT_EQ(bench.device.connected, 1);
+  EXPECT_EQ(bench.error(), "(missing)") << "the device works";
+}
+
+TEST_F(BackendPortTakesOver, OnlyWhereItKeepsARecord) {
+  bench.device.taking_over = [] { return false; };
+  bench.start();
+  bench.process();
+  EXPECT_EQ(bench.state(), "5");
+  EXPECT_EQ(bench.device.connected, 0);
+}
+
+TEST_F(BackendPortTakesOver, NothingOfAFrontendThatHasBegunToClose) {
+  bench.frontend("5");
+  bench.start();
+  bench.process();
+  bench.frontend("6");
+  bench.process();
+  EXPECT_EQ(bench.device.count("take_over"), 0);
+  EXPECT_EQ(bench.state(), "6");
+}
+
+TEST_F(BackendPortTakesOver, NothingOfAGuestThatIsGone) {
+  force_remove(bench.store, bench.path);
+  bench.start();
+  EXPECT_FALSE(bench.process());
+  EXPECT_EQ(bench.device.count("take_over"), 0);
+}
+
 TEST_F(BackendPortEnds, AnUnplugThatAnEarlierBackendDidNotLiveToSeeIsFinished) {
   request_unplug(bench.store, bench.path);
   bench.start();

@@ -34,6 +34,12 @@ struct plain_device {
 static_assert(device_handler<plain_device, transaction>);
 static_assert(!rereading<plain_device>);
 static_assert(!resizable<plain_device, transaction>);
+static_assert(!taking_over<plain_device>);
+static_assert(taking_over<test::inheriting_device>);
+struct takes_over_without_saying_so : plain_device {
+  void take_over() {}
+};
+static_assert(!taking_over<takes_over_without_saying_so>);
 static_assert(!device_handler<plain_device, int>, "a transaction gives access to nodes");
 
 struct throwing_teardown : plain_device {

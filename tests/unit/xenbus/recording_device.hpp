@@ -104,12 +104,28 @@ class recording_device {
   xenbus::device_path path_;
 };
 
-/// One device, made by a toolstack, with its backend.
-struct backend_bench {
-  using port_type = xenbus::backend_port<scripted_store, recording_device>;
+/// Models taking_over as well.
+class inheriting_device : public recording_device {
+ public:
+  using recording_device::recording_device;
 
-  explicit backend_bench(store_tree& the_tree,
-                         xenbus::device_identity identity = {0, 3, "vbd", 51712})
+  std::function<bool()> taking_over = [] { return true; };
+
+  bool take_over() {
+    calls.emplace_back("take_over");
+    const bool taken = taking_over();
+    connected += taken ? 1 : 0;
+    return taken;
+  }
+};
+
+/// One device, made by a toolstack, with its backend.
+template <class Device>
+struct backend_bench_of {
+  using port_type = xenbus::backend_port<scripted_store, Device>;
+
+  explicit backend_bench_of(store_tree& the_tree,
+                            xenbus::device_identity identity = {0, 3, "vbd", 51712})
       : tree(the_tree),
         store(the_tree),
         path(xenbus::create_device(
@@ -119,7 +135,7 @@ struct backend_bench {
   store_tree& tree;
   scripted_store store;
   xenbus::device_path path;
-  recording_device device;
+  Device device;
   std::optional<port_type> port;
 
   void start() { port.emplace(store, device, path); }
@@ -152,5 +168,6 @@ struct backend_bench {
     ASSERT_EQ(state(), "4");
   }
 };
+using backend_bench = backend_bench_of<recording_device>;
 
 }  // namespace pvring::test
