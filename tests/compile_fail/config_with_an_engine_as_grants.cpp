@@ -16,6 +16,9 @@ struct some_platform {
 struct some_observer {
   using policy_kind = pvring::policy_kind::observer;
 };
+struct some_journal {
+  using policy_kind = pvring::policy_kind::journal;
+};
 
 struct config {
   using platform = some_platform;
@@ -26,5 +29,6 @@ struct config {
 #endif
   using engine = some_engine;
   using observe = some_observer;
+  using journal = some_journal;
 };
 static_assert(pvring::backend_config<config>);
