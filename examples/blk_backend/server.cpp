@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <filesystem>
 #include <pvring/base/log.hpp>
 #include <pvring/xenbus/error_report.hpp>
 #include <pvring/xenbus/node.hpp>
@@ -99,6 +100,7 @@ server::~server() {
 
 exit_code server::run() {
   log::write(log::level::info, "serving the devices below " + root_);
+  remove_lost_journals();
   scan();
   while (!(stopping_ && !serves_any()) && !only_is_over_) {
     loop_.turn();
@@ -117,6 +119,49 @@ xenbus::device_identity server::identity_of(const key& which) const {
           .frontend_domain = which.domain,
           .type = wanted_.type,
           .device = which.device};
+}
+
+// Journals of guests that went while nobody served them. Each device that is there looks after its
+// own.
+void server::remove_lost_journals() const {
+  if (wanted_.journals.empty()) {
+    return;
+  }
+  for (const auto& file : std::filesystem::directory_iterator(wanted_.journals)) {
+    const auto owner = owner_of_journal(file.path().filename().string());
+    if (owner &&
+        !store_->read(xenbus::join(xenbus::device_path(identity_of(*owner)).backend(), "state"))) {
+      std::error_code ignored;
+      std::filesystem::remove(file.path(), ignored);
+    }
+  }
+}
+
+// The device, where it is a journal of this type's. Another type's name may begin as this one's, so
+// the whole of it counts.
+std::optional<server::key> server::owner_of_journal(const std::string& name) const {
+  std::vector<std::uint32_t> last;  // domain, device, queue
+  for (std::size_t end = name.size(); last.size() < 3;) {
+    const std::size_t dash = name.substr(0, end).rfind('-');
+    if (dash == std::string::npos) {
+      return std::nullopt;
+    }
+    const auto number =
+        xenbus::parse_unsigned<std::uint32_t>(name.substr(dash + 1, end - dash - 1));
+    if (!number) {
+      return std::nullopt;
+    }
+    last.insert(last.begin(), *number);
+    end = dash;
+  }
+  const key which{static_cast<pvring::domain_id>(last[0]), last[1]};
+  const std::string expected =
+      pvring::blk::journal_prefix({.domain = which.domain,
+                                   .device = which.device,
+                                   .backend_domain = wanted_.backend_domain,
+                                   .type = wanted_.type}) +
+      std::to_string(last[2]);
+  return name == expected ? std::optional(which) : std::nullopt;
 }
 
 // --- what there is -------------------------------------------------------------------------------

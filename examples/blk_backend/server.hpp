@@ -85,6 +85,8 @@ class server {
   [[nodiscard]] pvring::xenbus::device_identity identity_of(const key& which) const;
   void read_events();
   void scan();
+  void remove_lost_journals() const;
+  [[nodiscard]] std::optional<key> owner_of_journal(const std::string& name) const;
   void look(const key& which);
   void begin(const key& which, entry& of, const pvring::xenbus::device_path& path);
   void check_sharing(const key& which, const device_request& wanted) const;

@@ -237,6 +237,39 @@ def hostile():
     machine.end()
 
 
+def journals():
+    for name, mode, words in ("open", 0o777, "is open to other users"), ("file", None, "is no directory"):
+        if mode is None:
+            open(name, "w").close()
+        else:
+            os.mkdir(name)
+            os.chmod(name, mode)
+        done = subprocess.run([PROGRAM, "serve", "--platform", "emulated", "--socket", "host", "--journals", name],
+                              capture_output=True, text=True, timeout=60)
+        check(f"journals: what {words} is refused", done.returncode == 2 and f"/{name}': it {words}" in done.stderr,
+              f"{done.returncode}, {done.stderr}")
+    os.mkdir("journals", 0o700)
+    lost, others = "vbd-pvring-0-99-51712-0", {"vbd-pvring-0-0-99-51712-0", "vbd-99-51712-0", "note-1-2-3"}
+    for name in {lost} | others:
+        open(os.path.join("journals", name), "w").close()
+    machine = Machine("--journals", "journals")
+    machine.expect("a device with a journal", 0, [], "attach", *disk(3, "xvda"), "--image", "good.img")
+    check("a lost journal is removed, and nothing else", set(os.listdir("journals")) == others, os.listdir("journals"))
+    guest = subprocess.Popen([PROGRAM, "try", "--socket", "host", *disk(3, "xvda"), "--queues", "2", "--seconds", "60"],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    kept = {f"vbd-pvring-0-3-51712-{queue}" for queue in (0, 1)}
+    wait_for("the journals of its queues", lambda: set(os.listdir("journals")) == others | kept)
+    check("they are its user's alone", all(os.stat(os.path.join("journals", name)).st_mode & 0o777 == 0o600
+                                           for name in kept))
+    machine.expect("an image that is served is not to be had for another process", 1, ["good.img is used by another"],
+                   "attach", *disk(8, "xvda"), "--type", "vbd-other", "--image", "good.img", "--serve")
+    machine.expect("its device is detached", 0, ["is detached"], "detach", *disk(3, "xvda"))
+    guest.wait(30)
+    guest.stdout.close()
+    check("journals go with the connection", set(os.listdir("journals")) == others, os.listdir("journals"))
+    machine.end()
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pvring-blk-") as directory:
         os.chdir(directory)
@@ -244,7 +277,7 @@ def main():
             image.write(os.urandom(16 << 20))
         with open("other.img", "wb") as image:
             image.write(os.urandom(1 << 20))
-        for part in (devices, under_load, configuration, alone, hostile):
+        for part in (devices, under_load, configuration, alone, journals, hostile):
             part()
             if os.path.exists("serve.log"):
                 os.remove("serve.log")

@@ -330,9 +330,7 @@ class backend {
     if (wanted_.journal_directory.empty()) {
       return {};
     }
-    return wanted_.journal_directory + '/' + identity_.type + '-' +
-           std::to_string(identity_.backend_domain) + '-' + std::to_string(identity_.domain) + '-' +
-           std::to_string(identity_.device) + '-' + std::to_string(queue);
+    return wanted_.journal_directory + '/' + journal_prefix(identity_) + std::to_string(queue);
   }
 
   // All that a successor has to do as this backend does, for what the frontend knows of the device

@@ -31,6 +31,13 @@ struct identity {
   std::string type = "vbd";  ///< the directory below backend/; frontends do not care
 };
 
+/// How the names of a device's journals begin; the queue's number follows. For whoever cleans up
+/// behind guests that went while nobody served them.
+[[nodiscard]] inline std::string journal_prefix(const identity& device) {
+  return device.type + '-' + std::to_string(device.backend_domain) + '-' +
+         std::to_string(device.domain) + '-' + std::to_string(device.device) + '-';
+}
+
 /// Of a device.
 inline constexpr std::uint32_t most_queues = 256;
 
