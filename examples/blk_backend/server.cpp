@@ -248,7 +248,7 @@ void server::look(const key& which) {
       }
     }
     begin(which, of, usual);
-  } catch (const pvring::aio::image_busy& e) {
+  } catch (const pvring::in_use_error& e) {
     if (!try_later(which, of, e.what())) {
       refuse(which, of, e.what());
     }

@@ -544,6 +544,29 @@ TEST_F(Successor, waits_for_no_second_process_on_the_image) {
   expect_good_end();
 }
 
+TEST_F(Successor, waits_for_the_end_of_a_process_that_may_still_have_the_guests_pages) {
+  const std::filesystem::path directory = path_.string() + ".other";
+  std::filesystem::create_directory(directory);
+  const std::filesystem::path image_path = directory / "image";
+  std::ofstream(image_path) << std::string(4096, 'x');
+  {
+    const mapped_file held =
+        mapped_file::create((directory / "vbd-0-5-51712-1").string(), 4096);  // the second queue's
+    const platform::emulated_host other = platform::emulated_host::create();
+    platform::emulated dom0(other);
+    aio::file_image image(image_path, {.sharing = aio::image_sharing::guarded});
+    try {
+      const blk::backend<mortal_config> disk(dom0, {.domain = 5, .device = identity_.device}, image,
+                                             {.journal_directory = directory.string()});
+      ADD_FAILURE() << "it does not know what that process maps";
+    } catch (const in_use_error& busy) {
+      EXPECT_NE(std::string(busy.what()).find(held.path()), std::string::npos) << busy.what();
+    }
+    EXPECT_TRUE(std::filesystem::exists(held.path())) << "and it is needed again";
+  }
+  std::filesystem::remove_all(directory);
+}
+
 TEST_F(Successor, needs_a_guarded_image) {
   const platform::emulated_host other = platform::emulated_host::create();
   platform::emulated dom0(other);

@@ -49,10 +49,9 @@ struct file_options {
 };
 
 /// A guarded image that somebody else has, or that I/O of a killed process is still on its way to.
-/// It may be worth trying again.
-class image_busy : public configuration_error {
+class image_busy : public in_use_error {
  public:
-  using configuration_error::configuration_error;
+  using in_use_error::in_use_error;
 };
 
 class file_image {

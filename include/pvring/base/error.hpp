@@ -51,6 +51,13 @@ class configuration_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Something that another process has now, or one that has not quite ended. It may be worth trying
+/// again.
+class in_use_error : public configuration_error {
+ public:
+  using configuration_error::configuration_error;
+};
+
 /// A store node that is missing, malformed or out of range. The message names node, value, domain
 /// and remedy.
 class node_error : public configuration_error {

@@ -16,12 +16,14 @@
 #include <system_error>
 #include <utility>
 
+#include "description_lock.hpp"
+#include "error.hpp"
 #include "unique_fd.hpp"
 
 namespace pvring {
 
 /// Its directory has to be this user's alone: whoever shortens the file while it is mapped ends the
-/// process.
+/// process. The one who has it holds a lock on it, and still does while his process is ending.
 class mapped_file {
  public:
   /// A new file of zeroes, in the place of what was there. \throws std::system_error naming the
@@ -40,11 +42,11 @@ class mapped_file {
       (void)::unlink(path.c_str());
       fail(error, "making room for " + path + " (" + std::to_string(bytes) + " bytes)");
     }
-    return mapped_file(path, fd.get(), bytes);
+    return mapped_file(path, std::move(fd), bytes);
   }
 
   /// The file that a predecessor left; nothing where there is none of this size that is a regular
-  /// file of this user's. \throws std::system_error naming the path
+  /// file of this user's. \throws std::system_error naming the path; in_use_error
   [[nodiscard]] static std::optional<mapped_file> open(const std::string& path, std::size_t bytes) {
     unique_fd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct ::stat what {};
@@ -52,16 +54,26 @@ class mapped_file {
         what.st_uid != ::geteuid() || what.st_size != static_cast<off_t>(bytes)) {
       return std::nullopt;
     }
-    return mapped_file(path, fd.get(), bytes);
+    return mapped_file(path, std::move(fd), bytes);
+  }
+
+  /// \throws in_use_error where somebody has the file of this name
+  static void require_free(const std::string& path) {
+    const unique_fd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (fd) {
+      lock(path, fd.get());
+    }
   }
 
   /// Memory of the same kind that nobody else will find.
   [[nodiscard]] static mapped_file anonymous(std::size_t bytes) {
-    return mapped_file({}, -1, bytes);
+    return mapped_file({}, unique_fd(), bytes);
   }
 
   mapped_file(mapped_file&& other) noexcept
-      : path_(std::move(other.path_)), memory_(std::exchange(other.memory_, {})) {}
+      : path_(std::move(other.path_)),
+        fd_(std::move(other.fd_)),
+        memory_(std::exchange(other.memory_, {})) {}
   mapped_file& operator=(mapped_file&&) = delete;
   mapped_file(const mapped_file&) = delete;
   mapped_file& operator=(const mapped_file&) = delete;
@@ -76,13 +88,29 @@ class mapped_file {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
-  mapped_file(std::string path, int fd, std::size_t bytes) : path_(std::move(path)) {
+  mapped_file(std::string path, unique_fd fd, std::size_t bytes)
+      : path_(std::move(path)), fd_(std::move(fd)) {
+    if (fd_) {
+      lock(path_, fd_.get());
+    }
     void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+                            MAP_SHARED | (fd_ ? 0 : MAP_ANONYMOUS), fd_.get(), 0);
     if (at == MAP_FAILED) {
       fail(errno, "mapping " + (path_.empty() ? std::string("memory") : path_));
     }
     memory_ = {static_cast<std::byte*>(at), bytes};
+  }
+
+  static void lock(const std::string& path, int fd) {
+    const int error = lock_description(fd, F_WRLCK, 0, 0);
+    if (error == EAGAIN) {
+      throw in_use_error("the file " + path +
+                         " is used by another process, or by one that has not quite ended: wait "
+                         "for its end");
+    }
+    if (error != 0) {
+      fail(error, "locking " + path);
+    }
   }
 
   [[noreturn]] static void fail(int error, const std::string& what) {
@@ -90,6 +118,7 @@ class mapped_file {
   }
 
   std::string path_;
+  unique_fd fd_;  // the lock's
   std::span<std::byte> memory_;
 };
 

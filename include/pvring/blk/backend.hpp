@@ -61,7 +61,8 @@ class backend {
   /// xenbus::create_device): one that is not there is over at once, with a warning. \param host,
   /// image outlive it
   /// \throws configuration_error for options that cannot be, and (node_error) for links of the
-  /// toolstack that cannot be followed; std::system_error where the platform is not to be had
+  /// toolstack that cannot be followed; in_use_error where the device's last process has not quite
+  /// ended, which is worth trying again; std::system_error where the platform is not to be had
   backend(platform_type& host, const identity& device, image_type& image, options wanted = {})
       : host_(host),
         identity_(device),
@@ -88,6 +89,11 @@ class backend {
     known_.mapping_safe = wanted_.allow_unsafe_mapping ||
                           (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
     advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
+    // Before anything is looked at: what a process that is ending has mapped, and reads into, is
+    // the frontend's only when it is gone.
+    for (std::size_t i = 0; i < most_queues && !wanted_.journal_directory.empty(); ++i) {
+      mapped_file::require_free(journal_path(i));
+    }
     port_.process();
     if (!port_.connected()) {
       forget_journals();  // of a connection that nobody can continue any more

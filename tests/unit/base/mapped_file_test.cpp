@@ -101,6 +101,21 @@ TEST_F(MappedFile, OfAnotherUserIsNone) {
   EXPECT_FALSE(mapped_file::open(path_, bytes));
 }
 
+// Whoever has it may have ended, but not quite: what he mapped beside it is still mapped.
+TEST_F(MappedFile, IsOnesAlone) {
+  EXPECT_NO_THROW(mapped_file::require_free(path_)) << "there is none";
+  {
+    const mapped_file first = mapped_file::create(path_, bytes);
+    EXPECT_THROW((void)mapped_file::open(path_, bytes), pvring::in_use_error);
+    EXPECT_THROW(mapped_file::require_free(path_), pvring::in_use_error);
+    EXPECT_NO_THROW((void)mapped_file::create(path_, bytes)) << "another file, of the same name";
+  }
+  EXPECT_NO_THROW(mapped_file::require_free(path_));
+  const auto second = mapped_file::open(path_, bytes);
+  ASSERT_TRUE(second);
+  EXPECT_THROW(mapped_file::require_free(path_), pvring::in_use_error);
+}
+
 // A link that somebody laid is replaced, and what it leads to is not written.
 TEST_F(MappedFile, IsNotMadeThroughALink) {
   const std::string victim = directory_ + "/victim";

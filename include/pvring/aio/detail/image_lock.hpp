@@ -5,8 +5,7 @@
 
 #include <fcntl.h>
 
-#include <cerrno>
-#include <cstdint>
+#include "../../base/description_lock.hpp"
 
 namespace pvring::aio::detail {
 
@@ -21,25 +20,10 @@ struct image_lock {
   /// 0, or the errno (EAGAIN: somebody else has some of it). \param exclusive false: others may
   /// share it; true needs a descriptor that is open for writing
   [[nodiscard]] static int take(int fd, off_t start, off_t length, bool exclusive) noexcept {
-    return set(fd, start, length, exclusive ? F_WRLCK : F_RDLCK);
+    return lock_description(fd, exclusive ? F_WRLCK : F_RDLCK, start, length);
   }
   static void release(int fd, off_t start, off_t length) noexcept {
-    (void)set(fd, start, length, F_UNLCK);
-  }
-
- private:
-  static int set(int fd, off_t start, off_t length, int kind) noexcept {
-    struct ::flock what {};
-    what.l_type = static_cast<short>(kind);
-    what.l_whence = SEEK_SET;
-    what.l_start = start;
-    what.l_len = length;
-    // Not the process's locks: those go with any descriptor that is closed, and are gone when the
-    // process is, whatever is in flight.
-    if (::fcntl(fd, F_OFD_SETLK, &what) == 0) {
-      return 0;
-    }
-    return errno == EACCES ? EAGAIN : errno;
+    (void)lock_description(fd, F_UNLCK, start, length);
   }
 };
 
