@@ -347,6 +347,7 @@ void server::refuse(const key& which, entry& of, const std::string& why) {
   said.say(why);
   said.say_to_toolstack(why, path.backend());
   of.refused = fingerprint(path);
+  of.patience.reset();
   // Without these it is still being written, by somebody who uses no transaction.
   if (store_->read(xenbus::join(path.backend(), "params")) &&
       store_->read(xenbus::join(path.backend(), "frontend"))) {

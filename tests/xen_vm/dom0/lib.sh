@@ -44,6 +44,17 @@ run_guest() {
   xl unpause "$guest" || fail "xl unpause $guest"
   wait_guest "$@"
 }
+# start_guest WORD: lets it run until it prints a line that begins so; wait_guest then waits for its end.
+start_guest() {
+  xl unpause "$guest" || fail "xl unpause $guest"
+  tries=0
+  until guest_log 2>/dev/null | grep -qE "^$1|^GUEST-EXIT"; do
+    [ $tries -lt 240 ] || fail "the guest did not come so far: $(guest_log)"
+    sleep 0.25
+    tries=$((tries + 1))
+  done
+  guest_log | grep -q "^$1" || fail "the guest ended before it came so far: $(guest_log)"
+}
 wait_guest() {
   tries=$((${1:-90} * 4))
   while [ $tries -gt 0 ]; do

@@ -41,13 +41,7 @@ start
 pvring-blk attach --type pvring-copy --domain "$domain" --device xvda --image /tmp/a.img || fail "attach a"
 pvring-blk attach --type pvring-persistent --domain "$domain" --device xvdb --image /tmp/b.img || fail "attach b"
 pvring-blk attach --type pvring-map --domain "$domain" --device xvdc --image /tmp/c.img || fail "attach c"
-xl unpause "$guest"
-tries=0
-until guest_log 2>/dev/null | grep -q '^BUSY'; do
-  [ $tries -lt 240 ] || fail "the guest did not come so far: $(guest_log)"
-  sleep 0.25
-  tries=$((tries + 1))
-done
+start_guest BUSY
 # took_over ROUND: waits until all three have said so, as often as they were started again.
 took_over() {
   tries=0

@@ -15,13 +15,7 @@ make_guest first /tmp/guest.sh
 serve pvring
 pvring-blk attach --type pvring --domain "$domain" --device xvda --image /tmp/disk.img || fail "attach"
 first=$domain
-xl unpause "$guest"
-tries=0
-until guest_log 2>/dev/null | grep -q '^BUSY'; do
-  [ $tries -lt 240 ] || fail "the guest did not come so far: $(guest_log)"
-  sleep 0.25
-  tries=$((tries + 1))
-done
+start_guest BUSY
 sleep 2
 xl destroy "$guest"
 sleep 1

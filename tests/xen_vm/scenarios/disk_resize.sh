@@ -15,13 +15,7 @@ END
 make_guest resize /tmp/guest.sh
 serve pvring
 pvring-blk attach --type pvring --domain "$domain" --device xvda --image /tmp/disk.img || fail "attach"
-xl unpause "$guest"
-tries=0
-until guest_log 2>/dev/null | grep -qE '^SMALL|^GUEST-EXIT'; do
-  [ $tries -lt 240 ] || fail "the guest did not come so far: $(guest_log)"
-  sleep 0.25
-  tries=$((tries + 1))
-done
+start_guest SMALL
 truncate -s 16M /tmp/disk.img
 kill -HUP "$daemon"
 wait_guest 60
