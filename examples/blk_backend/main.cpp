@@ -67,7 +67,8 @@ void add_serving(CLI::App& to, tool::serve_command& wanted) {
   to.add_option("--journals", wanted.journals,
                 "directory of what a daemon that is started after this one was killed needs to "
                 "take its guests over; none: their connections end with it (default: " +
-                    std::string(tool::usual_journals) + ", on Xen)");
+                    std::string(tool::usual_journals) + ", on Xen)")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the service's own comes first
   to.add_option("--trace", wanted.trace,
                 "record every request, and write the latest of each queue to this file when it "
                 "ends (trace-event JSON, for ui.perfetto.dev)");

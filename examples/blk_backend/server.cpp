@@ -249,15 +249,13 @@ void server::look(const key& which) {
     }
     begin(which, of, usual);
   } catch (const pvring::in_use_error& e) {
-    if (!try_later(which, of, e.what())) {
-      refuse(which, of, e.what());
-    }
+    wait_for_image(which, of, e.what());
     return;
   } catch (const std::exception& e) {
     refuse(which, of, e.what());
     return;
   }
-  of.patience.reset();
+  of.waiting_since.reset();
   process(which);  // one whose guest is gone is over already, and nothing more would happen to it
 }
 
@@ -272,8 +270,11 @@ void server::begin(const key& which, entry& of, const xenbus::device_path& path)
   of.image = request.image;
   of.read_only = request.file.read_only;
   of.measured = {};
-  // What was said to the toolstack when it was refused.
+  // What was said when it was refused, or had to wait.
   store_->remove(xenbus::join(path.backend(), "hotplug-error"));
+  if (std::exchange(of.said_why, false)) {
+    store_->remove(path.backend_error());
+  }
   log::write(log::level::info, path.name() + " (" + device_name(which.device) + "): serving " +
                                    request.image + (of.read_only ? ", read-only" : ""));
 }
@@ -347,7 +348,7 @@ void server::refuse(const key& which, entry& of, const std::string& why) {
   said.say(why);
   said.say_to_toolstack(why, path.backend());
   of.refused = fingerprint(path);
-  of.patience.reset();
+  of.waiting_since.reset();
   // Without these it is still being written, by somebody who uses no transaction.
   if (store_->read(xenbus::join(path.backend(), "params")) &&
       store_->read(xenbus::join(path.backend(), "frontend"))) {
@@ -366,23 +367,42 @@ void server::refuse(const key& which, entry& of, const std::string& why) {
   }
 }
 
-// Of a daemon that was killed the device is still connected, and its last I/O may be on its way:
-// nothing may be done again before that has landed. False where it is no such device, or took too
-// long.
-bool server::try_later(const key& which, entry& of, const std::string& why) {
-  const std::string backend = xenbus::device_path(identity_of(which)).backend();
+// Somebody has the image, or I/O of a daemon that was killed is on its way to it: whatever the
+// device's state is, it can be served when that is over. A guest that was connected only waits, and
+// hears of it late or never; one that is to be given the disk now has a toolstack that wants to
+// know.
+void server::wait_for_image(const key& which, entry& of, const std::string& why) {
+  const xenbus::device_path path(identity_of(which));
+  const auto says = [&](std::string_view name) {
+    return store_->read(xenbus::join(path.backend(), name)).value_or("");
+  };
+  const bool connected = says("state") == "4";
+  if ((says("state") == "5" && says("online") == "0") || (wanted_.only && !connected)) {
+    refuse(which, of, why);
+    return;
+  }
+  constexpr std::chrono::seconds soon(60);
   const auto now = std::chrono::steady_clock::now();
-  if (store_->read(xenbus::join(backend, "state")) != "4" || (of.patience && now > *of.patience)) {
-    return false;
+  if (!of.waiting_since) {
+    of.waiting_since = now;
+    of.said_why = false;
+    log::write(log::level::info, path.name() + ": " + why + "; it is tried again");
   }
-  if (!of.patience) {
-    constexpr std::chrono::seconds longest(60);
-    of.patience = now + longest;
-    log::write(log::level::info, why + "; trying again for a minute");
+  const bool late = now - *of.waiting_since > soon;
+  if (!of.said_why && (late || !connected)) {
+    of.said_why = true;
+    xenbus::error_report<store_connection> said(*store_, path.name(), path.backend_error());
+    said.say(why);
+    if (!connected) {
+      said.say_to_toolstack(why, path.backend());
+    }
   }
-  constexpr long pause_ns = 50'000'000;
-  const itimerspec once{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = pause_ns}};
-  return ::timerfd_settime(retry_timer_.get(), 0, &once, nullptr) == 0;
+  constexpr long often_ns = 100'000'000;
+  const itimerspec once{.it_interval = {},
+                        .it_value = {.tv_sec = late ? 2 : 0, .tv_nsec = late ? 0 : often_ns}};
+  if (::timerfd_settime(retry_timer_.get(), 0, &once, nullptr) != 0) {
+    throw std::system_error(errno, std::generic_category(), "the timer of devices that wait");
+  }
 }
 
 void server::on_retry() {
@@ -390,7 +410,7 @@ void server::on_retry() {
   (void)!::read(retry_timer_.get(), &expired, sizeof expired);
   std::vector<key> waiting;
   for (const auto& [which, of] : devices_) {
-    if (!of.device && of.patience) {
+    if (!of.device && of.waiting_since) {
       waiting.push_back(which);
     }
   }

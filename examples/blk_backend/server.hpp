@@ -77,8 +77,9 @@ class server {
     bool read_only = false;
     bool over = false;    ///< until the toolstack makes it anew
     std::string refused;  ///< the nodes with which it was refused; empty: it was not
-    /// Until when it is tried to take it over: I/O of the daemon before may be under way.
-    std::optional<std::chrono::steady_clock::time_point> patience;
+    /// Since when it waits for its image, which somebody else has; nothing: it does not.
+    std::optional<std::chrono::steady_clock::time_point> waiting_since;
+    bool said_why = false;  ///< in the store
     rates measured;
   };
 
@@ -93,7 +94,7 @@ class server {
   [[nodiscard]] device_request request_for(const pvring::xenbus::device_path& path);
   [[nodiscard]] std::string fingerprint(const pvring::xenbus::device_path& path);
   void refuse(const key& which, entry& of, const std::string& why);
-  [[nodiscard]] bool try_later(const key& which, entry& of, const std::string& why);
+  void wait_for_image(const key& which, entry& of, const std::string& why);
   void on_retry();
   void change(const std::function<void(store_access&)>& body);
   void answer_unplug(const std::string& backend);

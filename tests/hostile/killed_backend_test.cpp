@@ -289,7 +289,9 @@ TEST_P(KilledBackend, loses_nothing_acknowledged_and_leaves_nothing_behind) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_P(KilledBackend, with_a_journal_is_succeeded_and_the_guest_notices_a_pause_only) {
+class SucceededBackend : public KilledBackend {};
+
+TEST_P(SucceededBackend, with_a_journal_the_guest_notices_a_pause_only) {
   constexpr int deaths_wanted = 4;
   const mapped_file shared = mapped_file::anonymous(sizeof(std::atomic<int>));
   auto& deaths = *new (shared.memory().data()) std::atomic<int>(0);
@@ -347,13 +349,19 @@ INSTANTIATE_TEST_SUITE_P(
                                          stage::completed, stage::responded, stage::notified),
                        ::testing::Values("batched_copy", "persistent_pool", "map_each")),
     name_of);
+INSTANTIATE_TEST_SUITE_P(at_each_stage, SucceededBackend,
+                         ::testing::Combine(::testing::Values(stage::seen, stage::acquired,
+                                                              stage::submitted, stage::completed,
+                                                              stage::responded, stage::notified),
+                                            ::testing::Values("batched_copy", "persistent_pool")),
+                         name_of);
 
 // --- what a successor finds may be anything
 // ----------------------------------------------------------------------------------------------
 
 class Successor : public disk_of_mortals {
  protected:
-  Successor() : disk_of_mortals("batched_copy") {
+  explicit Successor(const char* strategy = "batched_copy") : disk_of_mortals(strategy) {
     std::filesystem::create_directory(journals_);
     start();
   }
@@ -448,6 +456,26 @@ TEST_F(Successor, names_what_is_wrong_with_a_journal_and_has_the_guest_connect_a
   expect_good_end();
 }
 
+class SuccessorThatMaps : public Successor {
+ protected:
+  SuccessorThatMaps() : Successor("map_each") {}
+};
+
+// On Linux the dead one's pages may be mapped still, and an answer would say that they are not.
+TEST_F(SuccessorThatMaps, has_the_guest_connect_anew) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  start();
+  ASSERT_TRUE(is_refused(front));
+  EXPECT_NE(reason().find("map_each"), std::string::npos) << reason();
+  front.reopen();
+  ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+  EXPECT_TRUE(front.close());
+  EXPECT_EQ(front.violations_text(), "");
+  expect_good_end();
+}
+
 TEST_F(Successor, survives_a_journal_of_any_content) {
   testing::strict_frontend front(host_, identity_);
   std::mt19937_64 random(17);
@@ -528,6 +556,81 @@ TEST_F(Successor, takes_its_own_word_for_what_was_answered) {
   ASSERT_TRUE(front.wait_for_backend(protocol::xenbus_state::closing));
   EXPECT_NE(reason().find("the ring of domain 5 does not fit its journal"), std::string::npos)
       << reason();
+  EXPECT_EQ(rsp_prod.load(std::memory_order_relaxed), 0U) << "it is another ring";
+  expect_good_end();
+}
+
+// Of a device with two queues, where the second cannot be continued: the first is not begun.
+TEST_F(Successor, does_nothing_again_where_another_queue_cannot_be_continued) {
+  testing::strict_frontend front(host_, identity_, {.queues = 2});
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  // A discard that the dead one had taken and not answered, as its journal would have it.
+  protocol::blkif::request discard{};
+  discard.operation = protocol::blkif::operation::discard;
+  discard.nr_sectors = untrusted<std::uint64_t>(8);
+  std::ofstream(path_, std::ios::in | std::ios::out) << std::string(4096, 'k');
+  {
+    auto left = mapped_file::open(journal(0).string(), std::filesystem::file_size(journal(0)));
+    ASSERT_TRUE(left);
+    constexpr std::size_t slots = 32;
+    ring::shared_journal::bind<protocol::blkif::request> kept(left->memory(), slots);
+    std::uint64_t length = 0;
+    std::memcpy(&length, left->memory().data() + 48, sizeof length);
+    ASSERT_EQ(kept.open(left->memory().subspan(56, length)), ring::journal_finding::usable);
+    kept.record(3, 0, discard);
+    kept.commit(1);
+  }
+  std::filesystem::remove(journal(1));
+  ASSERT_TRUE(front.queue(0).submit({.operation = protocol::blkif::operation::flush},
+                                    [](std::size_t, std::span<std::byte>) {}));
+  front.queue(0).publish();  // so that the ring fits
+  start();
+  EXPECT_TRUE(front.process_until([&] { return !reason().empty(); }, std::chrono::seconds(10)));
+  EXPECT_NE(reason().find("is not there"), std::string::npos) << reason();
+  std::string content(4096, '-');
+  std::ifstream(path_).read(content.data(), 4096);
+  EXPECT_EQ(content, std::string(4096, 'k'));
+  expect_good_end();
+}
+
+// What was acknowledged may be gone, whoever serves the guest from now on.
+TEST_F(Successor, remembers_a_failed_flush_also_where_it_cannot_continue) {
+  testing::strict_frontend front(host_, identity_, {.queues = 2});
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  constexpr std::streamoff failed = 5 * sizeof(std::uint64_t);
+  overwrite(journal(1), failed, {1});
+  std::filesystem::remove(journal(0));
+  start();
+  ASSERT_TRUE(is_refused(front));
+  front.reopen();
+  ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+  ASSERT_TRUE(front.queue(0).submit({.operation = protocol::blkif::operation::flush},
+                                    [](std::size_t, std::span<std::byte>) {}));
+  front.queue(0).publish();
+  int ended = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (ended == 0 && std::chrono::steady_clock::now() < end) {
+    front.queue(0).poll([&](const testing::block_completion& done) {
+      ++ended;
+      EXPECT_FALSE(done.okay()) << "a flush after one that failed";
+    });
+    front.queue(0).wait(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(ended, 1);
+  EXPECT_TRUE(front.close());
+  expect_good_end();
+}
+
+TEST_F(Successor, leaves_no_journal_of_a_connection_that_did_not_come_about) {
+  for (int i = 0; i < 3; ++i) {
+    testing::strict_frontend front(host_, identity_, {.ring_start = 7});  // not to be followed
+    EXPECT_FALSE(front.connect());
+    EXPECT_TRUE(are_removed());
+    EXPECT_TRUE(front.close());
+    front.reopen();
+  }
   expect_good_end();
 }
 

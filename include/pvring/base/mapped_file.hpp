@@ -48,21 +48,32 @@ class mapped_file {
   /// The file that a predecessor left; nothing where there is none of this size that is a regular
   /// file of this user's. \throws std::system_error naming the path; in_use_error
   [[nodiscard]] static std::optional<mapped_file> open(const std::string& path, std::size_t bytes) {
-    unique_fd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    struct ::stat what {};
-    if (!fd || ::fstat(fd.get(), &what) != 0 || !S_ISREG(what.st_mode) ||
-        what.st_uid != ::geteuid() || what.st_size != static_cast<off_t>(bytes)) {
+    std::optional<mapped_file> found = open_any(path, bytes);
+    if (found && found->memory().size() != bytes) {
       return std::nullopt;
     }
-    return mapped_file(path, std::move(fd), bytes);
+    return found;
   }
 
-  /// \throws in_use_error where somebody has the file of this name
-  static void require_free(const std::string& path) {
-    const unique_fd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (fd) {
-      lock(path, fd.get());
+  /// The same, of any size from `least` on. \throws in_use_error also where it is smaller
+  [[nodiscard]] static std::optional<mapped_file> open_any(const std::string& path,
+                                                           std::size_t least) {
+    unique_fd fd(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    // Something else, or nothing, is there. Any other error says nothing about what is there.
+    if (!fd && errno != ENOENT && errno != ENOTDIR && errno != ELOOP && errno != EISDIR &&
+        errno != ENXIO && errno != EACCES) {
+      fail(errno, "opening " + path);
     }
+    struct ::stat what {};
+    if (!fd || ::fstat(fd.get(), &what) != 0 || !S_ISREG(what.st_mode) ||
+        what.st_uid != ::geteuid()) {
+      return std::nullopt;
+    }
+    if (what.st_size < static_cast<off_t>(least)) {
+      lock(path, fd.get());
+      return std::nullopt;
+    }
+    return mapped_file(path, std::move(fd), static_cast<std::size_t>(what.st_size));
   }
 
   /// Memory of the same kind that nobody else will find.

@@ -89,14 +89,10 @@ class backend {
     known_.mapping_safe = wanted_.allow_unsafe_mapping ||
                           (image_.buffers_free_at_completion() && image_.buffers_free_at_exit());
     advertised_ = grant::wants_persistent<typename Config::grants>(known_, wanted_.strategy);
-    // Before anything is looked at: what a process that is ending has mapped, and reads into, is
-    // the frontend's only when it is gone.
-    for (std::size_t i = 0; i < most_queues && !wanted_.journal_directory.empty(); ++i) {
-      mapped_file::require_free(journal_path(i));
-    }
+    look_at_journals();
     port_.process();
-    if (!port_.connected()) {
-      forget_journals();  // of a connection that nobody can continue any more
+    if (queues_.empty()) {
+      forget_journals(most_queues);  // of a connection that nobody can continue any more
     }
     if (port_.finished()) {
       log::write(log::level::warning, port_.path().name() + " is not in the store: node " +
@@ -202,13 +198,25 @@ class backend {
     void advertise(transaction& t) {
       write_offer(t, device_.port_.path().backend(), device_.wanted_);
     }
-    void connect() { device_.connect(false); }
+    void connect() {
+      try {
+        device_.connect(false);
+      } catch (...) {
+        // A frontend may try and fail as often as it likes.
+        device_.forget_journals(device_.wanted_.max_queues);
+        throw;
+      }
+    }
     bool take_over() {
       if (device_.wanted_.journal_directory.empty()) {
         return false;
       }
+      const auto told =
+          device_.store_.read(xenbus::join(device_.port_.path().backend(), "sectors"));
       device_.connect(true);
-      device_.compare_size();
+      // The image may have grown while nobody served it.
+      device_.size_untold_ =
+          told != std::to_string(device_.shared_.sectors.load(std::memory_order_relaxed));
       return true;
     }
     void publish(transaction& t) {
@@ -250,6 +258,13 @@ class backend {
     const bool chosen =
         grant::choose<typename Config::grants>(known, wanted_.strategy, [&]<class Strategy>() {
           choice_ = grant::explain(Strategy::name, known, advertised_);
+          if constexpr (requires { Strategy::answer_frees_grants; }) {
+            if (take_over) {
+              throw configuration_error("the grant strategy is " + std::string(Strategy::name) +
+                                        ", and what the earlier backend had mapped may be mapped "
+                                        "still; use another strategy to be succeeded");
+            }
+          }
           if (with.abi == protocol::blkif::abi::x86_32) {
             connect_queues<protocol::blkif::abi::x86_32, Strategy>(with, take_over);
           } else {
@@ -290,6 +305,10 @@ class backend {
               .attention = &attention,
               .who = this}));
     }
+    // Only now that all are there: until here nothing was done that could not be undone.
+    for (std::size_t i = 0; take_over && i < queues.size(); ++i) {
+      queues[i]->take_over();
+    }
     if (wanted_.threads == threads::own) {
       for (std::size_t i = 0; i < queues.size(); ++i) {
         wait::runner_options how;
@@ -307,8 +326,8 @@ class backend {
     ++connections_;
   }
 
-  static constexpr bool keeps_journal =
-      Config::journal::template bind<protocol::blkif::request>::keeps;
+  using journal_type = typename Config::journal::template bind<protocol::blkif::request>;
+  static constexpr bool keeps_journal = journal_type::keeps;
 
   void check_journals() const {
     const std::string option = "option journal_directory is " + wanted_.journal_directory + ": ";
@@ -325,9 +344,32 @@ class backend {
     }
   }
 
-  // Of all queues that there could have been.
-  void forget_journals() const noexcept {
-    for (std::size_t i = 0; i < most_queues && !wanted_.journal_directory.empty(); ++i) {
+  // Before anything else is looked at. What a process that is ending has mapped, and reads into, is
+  // the frontend's only when it is gone. And a flush that failed stays failed for this image,
+  // whether or not the connection can be continued: what was acknowledged may be gone.
+  void look_at_journals() {
+    if constexpr (keeps_journal) {
+      const std::string image = terms_of_image();
+      for (std::size_t i = 0; i < most_queues && !wanted_.journal_directory.empty(); ++i) {
+        const auto file = mapped_file::open_any(journal_path(i), journal_type::least_bytes());
+        if (!file) {
+          continue;
+        }
+        const auto left = journal_type::look_at(file->memory());
+        if (!left || !left->failed) {
+          continue;
+        }
+        const std::string_view agreed(reinterpret_cast<const char*>(left->agreement.data()),
+                                      left->agreement.size());
+        if (agreed.ends_with(image)) {
+          shared_.flush_failed.store(true, std::memory_order_relaxed);
+        }
+      }
+    }
+  }
+
+  void forget_journals(std::size_t queues) const noexcept {
+    for (std::size_t i = 0; i < queues && !wanted_.journal_directory.empty(); ++i) {
       (void)::unlink(journal_path(i).c_str());
     }
   }
@@ -366,19 +408,16 @@ class backend {
     add("flush", shared_.flush);
     add("barrier", shared_.barrier);
     add("persistent", advertised_ && with.persistent);
-    if constexpr (requires { image_.identity(); }) {
-      add("image", image_.identity());
-    } else {
-      add("image", image_.name());
-    }
-    return out;
+    return out + terms_of_image();
   }
 
-  // The image may have grown while nobody served it.
-  void compare_size() {
-    const std::string node = xenbus::join(port_.path().backend(), "sectors");
-    size_untold_ =
-        store_.read(node) != std::to_string(shared_.sectors.load(std::memory_order_relaxed));
+  // The last line.
+  [[nodiscard]] std::string terms_of_image() const {
+    std::string name(image_.name());
+    if constexpr (requires { image_.identity(); }) {
+      name = image_.identity();
+    }
+    return "image=" + name + '\n';
   }
 
   // A frontend may keep its rings over a reconnect. Only for a ring that this backend drained
@@ -394,17 +433,20 @@ class backend {
   }
 
   void end_queues() noexcept {
-    const std::lock_guard lock(queues_mutex_);
-    ended_.clear();
-    for (std::uint32_t i = 0; i < queues_.size(); ++i) {
-      queues_[i]->join();
-      ended_.push_back({queues_[i]->ring_references(), queues_[i]->answered()});
-      if (recorder_sink_) {
-        recorder_sink_(i, queues_[i]->recorder());
+    const std::size_t count = queues_.size();
+    {
+      const std::lock_guard lock(queues_mutex_);
+      ended_.clear();
+      for (std::uint32_t i = 0; i < count; ++i) {
+        queues_[i]->join();
+        ended_.push_back({queues_[i]->ring_references(), queues_[i]->answered()});
+        if (recorder_sink_) {
+          recorder_sink_(i, queues_[i]->recorder());
+        }
       }
+      queues_.clear();
     }
-    queues_.clear();
-    forget_journals();
+    forget_journals(count);
   }
 
   void tell_size() {

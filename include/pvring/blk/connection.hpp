@@ -74,6 +74,8 @@ class connected_queue {
   connected_queue& operator=(const connected_queue&) = delete;
   virtual ~connected_queue() = default;
 
+  /// Continues what a predecessor began; see queue::take_over.
+  virtual void take_over() noexcept = 0;
   /// Starts the queue's own thread.
   virtual void start(const wait::runner_options& options) = 0;
   /// For a caller's event loop; see wait::waiter. \pre `start` was not called
@@ -147,8 +149,10 @@ class connected_queue_of final : public connected_queue<typename Config::observe
                strategy_options(setup), setup.device, grants_, events_, engine_),
         waiter_(queue_, wait::policy(), {.budget = setup.wanted.pass_budget}) {
     // What the frontend put before the channel was bound came without an event, and it may wait for
-    // one from us.
-    events_.notify(port_.number);
+    // one from us. A predecessor's frontend is notified when its answers are shown.
+    if (!setup.take_over) {
+      events_.notify(port_.number);
+    }
   }
 
   ~connected_queue_of() override {
@@ -157,6 +161,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
     queue_.clear();
   }
 
+  void take_over() noexcept override { queue_.take_over(); }
   void start(const wait::runner_options& options) override { runner_.emplace(queue_, options); }
   [[nodiscard]] bool turn() noexcept override { return waiter_.turn(); }
   [[nodiscard]] std::span<const int> fds() const noexcept override { return waiter_.fds(); }

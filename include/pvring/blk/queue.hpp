@@ -114,15 +114,41 @@ class queue {
              // old as the clock
     if constexpr (journal_type::keeps) {
       unpublished_.reserve(slots_.size());
-      if (setup.take_over) {
-        redo();
-      } else if (device.flush_failed.load(std::memory_order_relaxed)) {
+      if (!setup.take_over && device.flush_failed.load(std::memory_order_relaxed)) {
         journal_.fail();  // of an earlier connection, and remembered for the device
       }
     }
+    setup_.agreement = {};  // it need not outlive this
   }
   queue(const queue&) = delete;
   queue& operator=(const queue&) = delete;
+
+  /// Continues what a predecessor began, and notifies unconditionally: kicks sent to nobody are
+  /// lost. What it had taken waits again, in ring order and each in its old place of the journal;
+  /// nothing more is taken before it has started. Reading or writing it twice changes nothing: the
+  /// frontend has not seen an answer, so it has not let go of the pages, and whatever it has in
+  /// flight beside it, it has in no order. \pre queue_setup::take_over; once, before the first
+  /// pass, and not before all queues of the device are there: until then nothing has been done
+  void take_over() noexcept {
+    if constexpr (journal_type::keeps) {
+      if (journal_.failed()) {
+        device_.flush_failed.store(true, std::memory_order_relaxed);
+      }
+      ring_.show();
+      journal_.resume();
+      for (const std::uint32_t place : journal_.outstanding()) {
+        slot& s = slots_[place];
+        std::erase(free_, &s);
+        fetched_ = journal_.request(place);
+        s.duty =
+            ring_.owe_again(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
+        judge(s);
+        begin(s);
+      }
+      counters_.redone.add(journal_.outstanding().size());
+      events_.notify(setup_.port);
+    }
+  }
 
   /// One pass; see wait::served. Takes at most `budget` requests.
   std::size_t service(std::size_t budget) noexcept {
@@ -322,27 +348,6 @@ class queue {
       journal.begin(setup.agreement, setup.ring_start);
     }
     return ring_type(setup.ring, setup.ring_start);
-  }
-
-  // What the predecessor had taken waits again, in ring order and each in its old place of the
-  // journal; nothing more is taken before it has started. Reading or writing it twice changes
-  // nothing: the frontend has not seen an answer, so it has not let go of the pages, and whatever
-  // it has in flight beside it, it has in no order.
-  void redo() {
-    if (journal_.failed()) {
-      device_.flush_failed.store(true, std::memory_order_relaxed);
-    }
-    journal_.resume();
-    for (const std::uint32_t place : journal_.outstanding()) {
-      slot& s = slots_[place];
-      std::erase(free_, &s);
-      fetched_ = journal_.request(place);
-      s.duty =
-          ring_.owe_again(wire_protocol::echo_of(fetched_, device_.max_indirect_segments != 0));
-      judge(s);
-      begin(s);
-    }
-    counters_.redone.add(journal_.outstanding().size());
   }
 
   // ---- expand

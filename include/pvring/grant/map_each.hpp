@@ -15,6 +15,10 @@ struct map_each {
   using policy_kind = pvring::policy_kind::grants;
   static constexpr std::string_view name = "map_each";
   static constexpr bool needs_frontend = false;
+  /// A frontend takes an answer for the word that its pages are unmapped. A backend that takes over
+  /// cannot give it: Linux unmaps what a killed process had mapped only when no I/O holds the pages
+  /// any more, which may be after its end, and nobody can ask whether it is done.
+  static constexpr bool answer_frees_grants = true;
 
   [[nodiscard]] static constexpr bool usable(const circumstances& known) noexcept {
     return known.mapping_safe;

@@ -45,12 +45,17 @@ class back_ring {
         rsp_published_(start) {}
 
   /// The ring of a predecessor that was killed: its journal knows where both indices stood. What it
-  /// had taken and not answered is owed again, see `owe_again`. The index that it may not have
-  /// shown any more is shown; nobody is notified. \throws configuration_error as above
+  /// had taken and not answered is owed again, see `owe_again`. Nothing is written before `show()`:
+  /// first look, with `has_requests()`, whether it is that ring. \throws configuration_error as
+  /// above
   back_ring(std::span<std::byte> memory, Index req_cons, Index rsp_prod)
       : back_ring(memory, rsp_prod) {
     req_cons_ = req_cons;
-    index(offsetof(indices, rsp_prod)).store(rsp_prod_, std::memory_order_seq_cst);
+  }
+
+  /// Shows the responses that a predecessor may not have come to show. Nobody is notified.
+  void show() const noexcept {
+    index(offsetof(indices, rsp_prod)).store(rsp_published_, std::memory_order_seq_cst);
   }
 
   /// The duty to answer a request that a predecessor took. \pre called once for each of them

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -177,6 +178,24 @@ class shared_journal::bind {
       return journal_finding::damaged;
     }
     return journal_finding::usable;
+  }
+
+  /// What stands in the memory of anybody's journal of this version, whatever its ring. Nothing
+  /// where it is none, or was not finished.
+  struct remains {
+    std::span<const std::byte> agreement;
+    bool failed = false;
+  };
+  static constexpr std::size_t least_bytes() noexcept { return sizeof(header); }
+  /// \param memory at least least_bytes() of it, aligned to 64
+  [[nodiscard]] static std::optional<remains> look_at(std::span<std::byte> memory) noexcept {
+    assert(memory.size() >= least_bytes());
+    auto* const left = reinterpret_cast<header*>(memory.data());
+    if (load(left->complete) != magic || left->layout != this_layout() ||
+        left->agreement_length > agreement_bytes) {
+      return std::nullopt;
+    }
+    return remains{{left->agreement, left->agreement_length}, load(left->failed) != 0};
   }
 
   /// \pre begin() or open() succeeded

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -101,19 +102,45 @@ TEST_F(MappedFile, OfAnotherUserIsNone) {
   EXPECT_FALSE(mapped_file::open(path_, bytes));
 }
 
+TEST_F(MappedFile, OfAnySizeFromTheLeastOn) {
+  { (void)mapped_file::create(path_, bytes); }
+  EXPECT_FALSE(mapped_file::open(path_, bytes - 1));
+  const auto found = mapped_file::open_any(path_, bytes - 1);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->memory().size(), bytes);
+  EXPECT_THROW((void)mapped_file::open_any(path_, bytes + 1), pvring::in_use_error)
+      << "whether it is used does not depend on its size";
+}
+
+// Not to be had is not the same as not there.
+TEST_F(MappedFile, ThatCannotBeLookedForIsAnError) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::error_code why;
+  try {
+    (void)mapped_file::open_any(path_, bytes);
+  } catch (const std::system_error& error) {
+    why = error.code();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(why, std::errc::too_many_files_open);
+}
+
 // Whoever has it may have ended, but not quite: what he mapped beside it is still mapped.
 TEST_F(MappedFile, IsOnesAlone) {
-  EXPECT_NO_THROW(mapped_file::require_free(path_)) << "there is none";
+  EXPECT_NO_THROW((void)mapped_file::open_any(path_, bytes)) << "there is none";
   {
     const mapped_file first = mapped_file::create(path_, bytes);
     EXPECT_THROW((void)mapped_file::open(path_, bytes), pvring::in_use_error);
-    EXPECT_THROW(mapped_file::require_free(path_), pvring::in_use_error);
+    EXPECT_THROW((void)mapped_file::open_any(path_, bytes), pvring::in_use_error);
     EXPECT_NO_THROW((void)mapped_file::create(path_, bytes)) << "another file, of the same name";
   }
-  EXPECT_NO_THROW(mapped_file::require_free(path_));
+  EXPECT_NO_THROW((void)mapped_file::open_any(path_, bytes));
   const auto second = mapped_file::open(path_, bytes);
   ASSERT_TRUE(second);
-  EXPECT_THROW(mapped_file::require_free(path_), pvring::in_use_error);
+  EXPECT_THROW((void)mapped_file::open_any(path_, bytes), pvring::in_use_error);
 }
 
 // A link that somebody laid is replaced, and what it leads to is not written.

@@ -178,6 +178,9 @@ class queue_under_test {
                                       .take_over = take_over,
                                       .reap_after_submit = reap_after_submit},
                      grants, device, mapper, events, engine);
+      if (take_over) {
+        queue_->take_over();
+      }
     }
     return *queue_;
   }

@@ -482,6 +482,8 @@ INSTANTIATE_TEST_SUITE_P(StartsAt, BackRingTakenOver, testing::ValuesIn(starts))
 
 TEST_P(BackRingTakenOver, ShowsWhatWasCommittedAndGoesOn) {
   back next(memory_.span(), start_ + 5, start_ + 2);
+  EXPECT_EQ(memory_.get(ring_memory::rsp_prod), start_ + 1) << "not before it is told to";
+  next.show();
   EXPECT_EQ(memory_.get(ring_memory::rsp_prod), start_ + 2);
   EXPECT_EQ(next.unanswered(), 3U);
   for (std::uint32_t number = 0; number < 3; ++number) {
@@ -502,6 +504,7 @@ TEST_P(BackRingTakenOver, ShowsWhatWasCommittedAndGoesOn) {
 TEST_P(BackRingTakenOver, TakesNoIndexFromThePeersMemory) {
   memory_.set(ring_memory::rsp_prod, start_ + 0x4000'0000);
   back next(memory_.span(), start_ + 5, start_ + 2);
+  next.show();
   EXPECT_EQ(memory_.get(ring_memory::rsp_prod), start_ + 2);
   EXPECT_FALSE(next.has_requests());
   EXPECT_EQ(next.broken(), protocol_error::none);

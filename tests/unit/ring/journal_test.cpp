@@ -117,6 +117,21 @@ TEST_F(Journal, RemembersAFailureForGood) {
   EXPECT_FALSE(next.failed());
 }
 
+TEST_F(Journal, SaysWhoseItIsToWhoeverLooks) {
+  EXPECT_FALSE(shared::look_at(bytes));
+  kept.begin(terms("terms"), 0);
+  auto left = shared::look_at(bytes);
+  ASSERT_TRUE(left);
+  EXPECT_TRUE(std::ranges::equal(left->agreement, terms("terms")));
+  EXPECT_FALSE(left->failed);
+  kept.fail();
+  left = shared::look_at(bytes);
+  ASSERT_TRUE(left);
+  EXPECT_TRUE(left->failed);
+  memory[6] = shared::agreement_bytes + 1;  // the agreement's length
+  EXPECT_FALSE(shared::look_at(bytes));
+}
+
 TEST_F(Journal, OfASuccessorIsOneForTheNext) {
   kept.begin(terms("terms"), 40);
   kept.record(0, 40, numbered(1));
