@@ -26,7 +26,8 @@ write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/package/pvringConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${PROJECT_BINARY_DIR}/package/pvringConfig.cmake"
-              "${PROJECT_BINARY_DIR}/package/pvringConfigVersion.cmake" cmake/FindLibaio.cmake cmake/FindXenTools.cmake
+              "${PROJECT_BINARY_DIR}/package/pvringConfigVersion.cmake" cmake/FindLibaio.cmake cmake/FindLiburing.cmake
+              cmake/FindLibnbd.cmake cmake/FindXenTools.cmake
         DESTINATION "${_package_dir}")
 
 # pvring_install_pc(NAME DESCRIPTION REQUIRES LIBS)
@@ -37,6 +38,12 @@ endfunction()
 pvring_install_pc(pvring "${PROJECT_DESCRIPTION}" "" "-pthread")
 if(TARGET pvring_libaio)
   pvring_install_pc(pvring-libaio "pvring's libaio engine" "pvring = ${PROJECT_VERSION}" "-laio")
+endif()
+if(TARGET pvring_uring)
+  pvring_install_pc(pvring-uring "pvring's io_uring engine" "pvring = ${PROJECT_VERSION} liburing" "")
+endif()
+if(TARGET pvring_nbd)
+  pvring_install_pc(pvring-nbd "pvring's NBD engine" "pvring = ${PROJECT_VERSION} libnbd" "")
 endif()
 if(TARGET pvring_xen)
   pvring_install_pc(pvring-xen "pvring on a Xen host" "pvring = ${PROJECT_VERSION} xengnttab xenevtchn xenstore" "")

@@ -5,6 +5,8 @@
 # Every header belongs to exactly one component: the first whose pattern matches its path, else core.
 set(_pattern_testing "^testing/")
 set(_pattern_libaio "^aio/libaio[^/]*(\\.hpp$|/)")
+set(_pattern_uring "^aio/uring[^/]*(\\.hpp$|/)")
+set(_pattern_nbd "^aio/nbd[^/]*(\\.hpp$|/)")
 set(_pattern_emulated "^platform/emulated[^/]*(\\.hpp$|/)")
 set(_pattern_xen "^platform/xen[^/]*(\\.hpp$|/)")
 
@@ -15,7 +17,7 @@ file(
   "${PROJECT_SOURCE_DIR}/include/pvring/*.hpp")
 foreach(_header IN LISTS _headers)
   set(_owner core)
-  foreach(_component IN ITEMS testing libaio emulated xen)
+  foreach(_component IN ITEMS testing libaio uring nbd emulated xen)
     if(_header MATCHES "${_pattern_${_component}}")
       set(_owner ${_component})
       break()
@@ -62,6 +64,20 @@ if(Libaio_FOUND)
   pvring_add_component(libaio pvring_core Libaio::Libaio)
 else()
   pvring_skip_component(libaio "libaio is missing (Debian: libaio-dev)")
+endif()
+
+find_package(Liburing)
+if(Liburing_FOUND)
+  pvring_add_component(uring pvring_core Liburing::Liburing)
+else()
+  pvring_skip_component(uring "liburing is missing (Debian: liburing-dev)")
+endif()
+
+find_package(Libnbd)
+if(Libnbd_FOUND)
+  pvring_add_component(nbd pvring_core Libnbd::Libnbd)
+else()
+  pvring_skip_component(nbd "libnbd is missing (Debian: libnbd-dev)")
 endif()
 
 find_package(XenTools)

@@ -9,6 +9,10 @@
 
 #if defined(USE_LIBAIO)
 #include <libaio.h>
+#elif defined(USE_URING)
+#include <liburing.h>
+#elif defined(USE_NBD)
+#include <libnbd.h>
 #elif defined(USE_XEN)
 #include <system_error>
 #elif defined(USE_TESTING)
@@ -22,6 +26,13 @@ int main(int argc, char** argv) {
   if (io_setup(1, &context) == 0) {
     io_destroy(context);
   }
+#elif defined(USE_URING)
+  io_uring ring{};
+  if (io_uring_queue_init(1, &ring, 0) == 0) {
+    io_uring_queue_exit(&ring);
+  }
+#elif defined(USE_NBD)
+  nbd_close(nbd_create());
 #elif defined(USE_XEN)
   pvring::platform::xen host;
   try {

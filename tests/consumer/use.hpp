@@ -8,6 +8,10 @@
 #include "all_emulated.hpp"
 #elif defined(USE_LIBAIO)
 #include "all_libaio.hpp"
+#elif defined(USE_URING)
+#include "all_uring.hpp"
+#elif defined(USE_NBD)
+#include "all_nbd.hpp"
 #elif defined(USE_XEN)
 #include "all_xen.hpp"
 #elif defined(USE_TESTING)

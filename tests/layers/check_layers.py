@@ -38,6 +38,8 @@ BELOW[TOP] = set(BELOW) - {"testing"}
 COMPONENTS = {
     "testing": (["testing/*"], "gtest/gtest.h"),
     "libaio": (["aio/libaio*"], "libaio.h"),
+    "uring": (["aio/uring*"], "liburing.h"),
+    "nbd": (["aio/nbd*"], "libnbd.h"),
     "xen": (["platform/xen*"], "xengnttab.h"),
 }
 
@@ -50,6 +52,8 @@ BOOST_FREE = {"base", "protocol", "ring"}
 LIBRARIES = {
     # external header: patterns of the headers that may include it
     r"libaio\.h": ["aio/libaio*"],
+    r"liburing\.h": ["aio/uring*"],
+    r"libnbd\.h": ["aio/nbd*"],
     r"xen(gnttab|evtchn|store|toollog)\.h": ["platform/xen*"],
     r"(gtest|gmock)/.*": ["testing/*"],
     r"sys/sdt\.h": ["observe/*"],

@@ -37,6 +37,7 @@ struct transfer {
 enum class reap_mode : std::uint8_t {
   user_space,   ///< in the completion ring that the kernel maps into the process; no system call
   system_call,  ///< by asking the kernel
+  polled,       ///< by having the kernel ask the device, which raises no interrupts then
 };
 
 /// What a queue asks of its context.
@@ -98,6 +99,9 @@ struct any_completion {
 /// - optional, `std::optional<std::chrono::steady_clock::time_point> deadline()`: when it wants to
 /// be reaped even if nothing becomes readable, for what only time can bring on (room in the kernel
 /// for a transfer, where nothing of its own will complete and make some).
+/// - optional, `void expect_buffers_in(std::span<std::byte>) noexcept`: most buffers will lie
+/// there, so an engine may prepare the region once instead of each buffer every time. It stays
+/// mapped as long as the context is there.
 ///
 /// No order is promised between transfers in flight; a flush covers what was reaped before it was
 /// submitted. A flush that failed makes every later flush of the image fail, until it is opened

@@ -24,5 +24,7 @@ use() { # use MODULE MACRO
 build_dir=$1
 use pvring USE_CORE
 case ",$CONSUMER_COMPONENTS," in *,libaio,*) use pvring-libaio USE_LIBAIO ;; esac
+case ",$CONSUMER_COMPONENTS," in *,uring,*) use pvring-uring USE_URING ;; esac
+case ",$CONSUMER_COMPONENTS," in *,nbd,*) use pvring-nbd USE_NBD ;; esac
 case ",$CONSUMER_COMPONENTS," in *,xen,*) use pvring-xen USE_XEN ;; esac
 case ",$CONSUMER_COMPONENTS," in *,testing,*) use pvring-testing USE_TESTING ;; esac

@@ -87,6 +87,13 @@ inline constexpr std::uint32_t sector_size = 512;
              : 0;
 }
 
+/// Whether the device below an open file has queues whose completions the kernel can poll for.
+[[nodiscard]] inline bool can_be_polled(const struct ::stat& what) {
+  const std::string at = sysfs_of(S_ISBLK(what.st_mode) ? what.st_rdev : what.st_dev);
+  // A partition's queue is its disk's.
+  return number_in(at + "/queue/io_poll", 0) != 0 || number_in(at + "/../queue/io_poll", 0) != 0;
+}
+
 /// The size below which the storage reads in order to modify.
 [[nodiscard]] inline std::uint32_t modify_unit(int fd, const struct ::stat& what) {
   constexpr std::uint32_t page = 4096;  // what a page cache or an ordinary file system works in
