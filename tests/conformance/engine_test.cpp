@@ -6,6 +6,7 @@
 
 #include <pvring/aio/inline_engine.hpp>
 #include <pvring/aio/memory.hpp>
+#include <pvring/aio/one_of.hpp>
 #include <pvring/testing/conformance/engine.hpp>
 #include <pvring/testing/delayed_engine.hpp>
 #include <pvring/testing/volatile_cache_engine.hpp>
@@ -53,6 +54,23 @@ struct inline_setup {
   engine::image image_{keeps{}, {.size = size}};
 };
 
+/// Which engine it is, is known when the image is there.
+template <class Image>
+struct one_of_setup {
+  using engine = aio::one_of<aio::memory, aio::inline_engine<keeps>>;
+  engine::image& image() { return image_; }
+  engine::image image_ = open();
+
+ private:
+  static engine::image open() {
+    if constexpr (std::is_same_v<Image, aio::memory_image>) {
+      return engine::image(std::in_place_type<Image>, size);
+    } else {
+      return engine::image(std::in_place_type<Image>, keeps{}, aio::inline_options{.size = size});
+    }
+  }
+};
+
 /// What a setup can bring about whose image follows a script.
 template <class Setup>
 struct scripted {
@@ -84,7 +102,8 @@ struct volatile_cache_setup : scripted<volatile_cache_setup> {
   volatile_cache_image image_{size};
 };
 
-using plain = ::testing::Types<memory_setup, inline_setup>;
+using plain = ::testing::Types<memory_setup, inline_setup, one_of_setup<aio::memory_image>,
+                               one_of_setup<aio::inline_image<keeps>>>;
 using kit =
     ::testing::Types<delayed_setup<completion_order::oldest_first, 0, 0>,
                      delayed_setup<completion_order::newest_first, 2, 0>,

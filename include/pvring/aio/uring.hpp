@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "detail/kernel_context.hpp"
 #include "engine.hpp"
@@ -18,7 +20,10 @@ namespace pvring::aio {
 /// over, which corrupts a PV dom0. So they are not used as buffers unless somebody insists.
 class uring_image : public file_image {
  public:
-  using file_image::file_image;
+  /// \throws uring_unavailable, and what file_image throws
+  explicit uring_image(std::string path, file_options options = {})
+      : file_image((detail::require_uring(), std::move(path)), options) {}
+
   [[nodiscard]] bool buffers_free_at_exit() const noexcept { return false; }
 };
 

@@ -75,6 +75,13 @@ class uring_kernel {
     }
   }
 
+  /// Whether this process may have a ring at all. \throws uring_unavailable, std::system_error
+  static void try_out() {
+    io_uring ring{};
+    set_up(ring, 1, 0, 0);
+    ::io_uring_queue_exit(&ring);
+  }
+
   uring_kernel(const uring_kernel&) = delete;
   uring_kernel& operator=(const uring_kernel&) = delete;
 
@@ -316,19 +323,23 @@ class uring_kernel {
     const unsigned always = polled_ ? IORING_SETUP_IOPOLL : 0U;
     // With both a completion does not interrupt this thread: it finds what is there, or is woken.
     const unsigned better = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+    set_up(ring_, capacity, always, better);
+  }
+
+  static void set_up(io_uring& ring, std::uint32_t capacity, unsigned always, unsigned better) {
     io_uring_params params{};
     params.flags = always | better;
-    int error = ::io_uring_queue_init_params(capacity, &ring_, &params);
-    if (error == -EINVAL) {
+    int error = ::io_uring_queue_init_params(capacity, &ring, &params);
+    if (error == -EINVAL && better != 0) {  // an older kernel
       params = {};
       params.flags = always;
-      error = ::io_uring_queue_init_params(capacity, &ring_, &params);
+      error = ::io_uring_queue_init_params(capacity, &ring, &params);
     }
     if (error < 0) {
       throw_setup(-error, capacity);
     }
     if ((params.features & IORING_FEAT_NODROP) == 0) {
-      ::io_uring_queue_exit(&ring_);
+      ::io_uring_queue_exit(&ring);
       throw uring_unavailable(
           "io_uring: this kernel's may lose completions (it is older than Linux 5.5): use the "
           "engine libaio");
@@ -386,6 +397,9 @@ class uring_kernel {
 };
 
 static_assert(async_kernel<uring_kernel>);
+
+/// Tells before anything is opened. \throws uring_unavailable, std::system_error
+inline void require_uring() { uring_kernel::try_out(); }
 
 }  // namespace detail
 }  // namespace pvring::aio
