@@ -19,6 +19,9 @@
 #include "pvring/aio/libaio.hpp"
 #include "pvring/aio/mailbox.hpp"
 #include "pvring/aio/memory.hpp"
+#if __has_include(<liburing.h>)
+#include "pvring/aio/uring.hpp"
+#endif
 
 namespace {
 
@@ -46,9 +49,8 @@ class buffers {
 };
 
 template <class Context>
-void read_batches(benchmark::State& state, Context& context) {
+void read_batches(benchmark::State& state, Context& context, const buffers& memory) {
   const auto depth = static_cast<std::size_t>(state.range(0));
-  const buffers memory;
   std::array<aio::transfer, most> transfers{};
   std::array<iovec, most> vectors{};
   std::vector<aio::transfer*> batch;
@@ -76,6 +78,19 @@ void read_batches(benchmark::State& state, Context& context) {
     state.SkipWithError("a transfer failed or brought wrong bytes");
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(good));
+}
+
+template <class Context>
+void read_batches(benchmark::State& state, Context& context) {
+  const buffers memory;
+  read_batches(state, context, memory);
+}
+
+void count_calls(benchmark::State& state, const aio::counters& calls) {
+  state.counters["calls_per_transfer"] =
+      static_cast<double>(calls.submit_calls.get() + calls.reap_calls.get() +
+                          calls.other_calls.get()) /
+      static_cast<double>(calls.transfers.get());
 }
 
 void memory_engine(benchmark::State& state) {
@@ -131,14 +146,28 @@ void libaio(benchmark::State& state) {
   aio::file_image image(file.path());
   aio::libaio::context context(image, {.capacity = most, .reap = Reap});
   read_batches(state, context);
-  const auto& calls = context.counters();
-  state.counters["calls_per_transfer"] =
-      static_cast<double>(calls.submit_calls.get() + calls.reap_calls.get() +
-                          calls.other_calls.get()) /
-      static_cast<double>(calls.transfers.get());
+  count_calls(state, context.counters());
 }
 BENCHMARK_TEMPLATE(libaio, aio::reap_mode::user_space)->Arg(1)->Arg(32)->Arg(128);
 BENCHMARK_TEMPLATE(libaio, aio::reap_mode::system_call)->Arg(1)->Arg(32)->Arg(128);
+
+#if __has_include(<liburing.h>)
+/// \tparam Registered whether the buffers are one region that the kernel knows
+template <bool Registered>
+void uring(benchmark::State& state) {
+  const scratch file;
+  aio::uring_image image(file.path());
+  aio::uring::context context(image, {.capacity = most});
+  const buffers memory;
+  if (Registered) {
+    context.expect_buffers_in({memory.at(0), most * block});
+  }
+  read_batches(state, context, memory);
+  count_calls(state, context.counters());
+}
+BENCHMARK_TEMPLATE(uring, false)->Arg(1)->Arg(32)->Arg(128);
+BENCHMARK_TEMPLATE(uring, true)->Arg(1)->Arg(32)->Arg(128);
+#endif
 
 /// One handle through the mailbox, the consumer awake.
 void mailbox(benchmark::State& state) {

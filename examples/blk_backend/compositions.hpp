@@ -8,6 +8,7 @@
 #include <pvring/ring/journal.hpp>
 
 #include "platform_access.hpp"
+#include "support/engines.hpp"
 
 namespace pvring::platform {
 class emulated;
@@ -19,6 +20,7 @@ namespace tool {
 template <class Platform>
 struct plain : pvring::default_config {
   using platform = Platform;
+  using engine = support::engines;
   using journal = pvring::ring::shared_journal;
 };
 /// Records every request, for --trace.

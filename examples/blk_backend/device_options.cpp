@@ -40,11 +40,13 @@ void set_grants(device_options& to, std::string_view value) {
 }
 
 void set_reap(device_options& to, std::string_view value) {
-  if (value != "user" && value != "syscall") {
-    refuse("reap", value, "use user or syscall");
+  using pvring::aio::reap_mode;
+  if (value != "user" && value != "syscall" && value != "polled") {
+    refuse("reap", value, "use user, syscall or polled");
   }
-  to.blk.reap =
-      value == "user" ? pvring::aio::reap_mode::user_space : pvring::aio::reap_mode::system_call;
+  to.blk.reap = value == "user"      ? reap_mode::user_space
+                : value == "syscall" ? reap_mode::system_call
+                                     : reap_mode::polled;
 }
 
 void set_wait(device_options& to, std::string_view value) {
@@ -88,10 +90,24 @@ void set_cpus(device_options& to, std::string_view value) {
   }
 }
 
-constexpr std::array<device_option, 8> table{{
+void set_engine(device_options& to, std::string_view value) {
+  try {
+    to.engine = support::parse_engine(value);
+  } catch (const configuration_error&) {
+    refuse("engine", value, "use auto, libaio or uring");
+  }
+}
+
+constexpr std::array<device_option, 9> table{{
+    {"engine", "auto|libaio|uring",
+     "what performs the I/O on files and block devices; auto takes uring where the kernel allows "
+     "it",
+     &set_engine},
     {"grants", "auto|copy|persistent|map",
      "how the guest's pages are got at; auto takes what suits platform and guest", &set_grants},
-    {"reap", "user|syscall", "how completions of I/O are found", &set_reap},
+    {"reap", "user|syscall|polled",
+     "how completions of I/O are found; polled: by asking the device, with the engine uring",
+     &set_reap},
     {"wait", "event|busy|adaptive[:start=20us,max=200us,...]",
      "how a queue waits: sleeping, polling, or polling as long as that pays", &set_wait},
     {"queues", "N", "queues that are offered to the guest, 1 to 256",
@@ -130,6 +146,12 @@ void apply(device_options& to, std::string_view name, std::string_view value) {
                             known);
 }
 
-void validate(const device_options& wanted) { pvring::blk::validate(wanted.blk); }
+void validate(const device_options& wanted) {
+  pvring::blk::validate(wanted.blk);
+  if (wanted.blk.reap == pvring::aio::reap_mode::polled &&
+      wanted.engine != support::file_engine::uring) {
+    refuse("reap", "polled", "choose the engine that can (--engine uring)");
+  }
+}
 
 }  // namespace tool

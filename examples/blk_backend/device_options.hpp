@@ -13,10 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "support/engines.hpp"
+
 namespace tool {
 
 struct device_options {
   pvring::blk::options blk;
+  support::file_engine engine = support::file_engine::libaio;
   pvring::aio::direct_io direct = pvring::aio::direct_io::automatic;
 };
 

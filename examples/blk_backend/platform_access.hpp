@@ -13,6 +13,7 @@
 #include <string>
 
 #include "store_connection.hpp"
+#include "support/engines.hpp"
 
 namespace tool {
 
@@ -23,6 +24,7 @@ struct device_request {
   pvring::xenbus::device_identity identity;
   std::string image;
   pvring::aio::file_options file;
+  support::file_engine engine = support::file_engine::libaio;
   pvring::blk::options options;
   trace_file* trace = nullptr;  ///< where requests are recorded; null: they are not
 };

@@ -2,12 +2,11 @@
 // The backend of one composition behind served_device. Included by the few files that compile it.
 #pragma once
 
-#include <pvring/aio/file_image.hpp>
-#include <pvring/aio/libaio.hpp>
 #include <pvring/blk/backend.hpp>
 #include <string>
 
 #include "platform_access.hpp"
+#include "support/engines.hpp"
 #include "trace_file.hpp"
 
 namespace tool {
@@ -16,7 +15,7 @@ template <class Config>
 class served_device_of final : public served_device {
  public:
   served_device_of(typename Config::platform& host, const device_request& wanted)
-      : image_(wanted.image, wanted.file),
+      : image_(support::open_image(wanted.image, wanted.engine, wanted.file)),
         backend_(host,
                  {.domain = wanted.identity.frontend_domain,
                   .device = wanted.identity.device,
@@ -70,7 +69,7 @@ class served_device_of final : public served_device {
   }
 
  private:
-  pvring::aio::file_image image_;
+  support::engines::image image_;
   pvring::blk::backend<Config> backend_;
 };
 

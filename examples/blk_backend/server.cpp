@@ -49,6 +49,14 @@ std::string image_path(const std::string& node, const std::string& parameters,
   return parameters;
 }
 
+// Left to us, the engine is one with which the grants that were asked for are possible: io_uring's
+// image cannot promise that a killed process leaves no I/O on mapped pages.
+support::file_engine engine_for(const device_options& wanted) {
+  const bool maps = !wanted.blk.strategy.empty() && wanted.blk.strategy != "batched_copy";
+  return maps && wanted.engine == support::file_engine::automatic ? support::file_engine::libaio
+                                                                  : wanted.engine;
+}
+
 bool same_file(const std::string& one, const std::string& other) {
   struct ::stat a {};
   struct ::stat b {};
@@ -313,6 +321,7 @@ device_request server::request_for(const xenbus::device_path& path) {
   };
   out.options = options.blk;
   out.options.journal_directory = wanted_.journals;
+  out.engine = engine_for(options);
   // The image itself is opened as the toolstack says; the rest the backend reads when it connects.
   out.file = {.read_only = says("mode") == "r" || says("device-type") == "cdrom",
               .direct = options.direct,

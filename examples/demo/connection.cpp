@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <chrono>
-#include <pvring/aio/libaio.hpp>
 #include <pvring/platform/emulated.hpp>
 #include <pvring/testing/strict_frontend.hpp>
 #include <pvring/xenbus/toolstack.hpp>
@@ -47,8 +46,9 @@ connection::connection(const pvring::platform::emulated_host& host, const settin
       dom0_(host),
       toolstack_(dom0_.open_store()),
       path_(plug_in(toolstack_, image)),
-      image_(image, {.direct = wanted.buffered ? pvring::aio::direct_io::never
-                                               : pvring::aio::direct_io::automatic}),
+      image_(support::open_image(image, wanted.engine,
+                                 {.direct = wanted.buffered ? pvring::aio::direct_io::never
+                                                            : pvring::aio::direct_io::automatic})),
       disk_(dom0_, {.domain = guest, .device = blk::xvd('a')}, image_,
             options_for(wanted, strategy)),
       frontend_(host, path_.identity(), frontend_for(wanted)) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <exception>
-#include <pvring/aio/file_image.hpp>
 #include <pvring/blk/backend.hpp>
 #include <pvring/platform/emulated.hpp>
 #include <pvring/testing/strict_frontend.hpp>
@@ -13,10 +12,16 @@
 
 #include "measure.hpp"
 #include "settings.hpp"
+#include "support/engines.hpp"
 
 namespace demo {
 
-/// The default composition. One thread uses this object; the queues may be used by theirs.
+/// The default composition, but for the engine, which the user chooses.
+struct composition : pvring::default_config {
+  using engine = support::engines;
+};
+
+/// One thread uses this object; the queues may be used by theirs.
 class connection {
  public:
   /// The toolstack makes the device, the backend opens the image, both ends connect. \throws
@@ -48,8 +53,8 @@ class connection {
   pvring::platform::emulated dom0_;
   pvring::platform::emulated_store toolstack_;
   pvring::xenbus::device_path path_;
-  pvring::aio::file_image image_;
-  pvring::blk::backend<> disk_;
+  support::engines::image image_;
+  pvring::blk::backend<composition> disk_;
   pvring::testing::strict_frontend frontend_;
   std::exception_ptr failure_;  // of the backend's thread; read when that has ended
   std::jthread server_;

@@ -27,6 +27,12 @@ void add_options(CLI::App& app, demo::settings& wanted, double& seconds) {
   app.add_option("--strategy", wanted.strategies, "grant strategies to serve it with")
       ->check(CLI::IsMember({"map_each", "persistent_pool", "batched_copy"}))
       ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--engine",
+         [&wanted](const std::string& name) { wanted.engine = support::parse_engine(name); },
+         "what performs the I/O: auto takes uring where the kernel allows it")
+      ->check(CLI::IsMember({"auto", "libaio", "uring"}))
+      ->default_str("libaio");
   app.add_option("--queues", wanted.queues, "queues of the device")
       ->check(CLI::Range(1, 4))
       ->capture_default_str();

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "support/engines.hpp"
+
 namespace demo {
 
 inline constexpr std::uint64_t mebibyte = 1024 * 1024;
@@ -18,6 +20,7 @@ struct settings {
   std::string image;  ///< the user's; empty: one is made
   std::string out = "demo-results";
   std::vector<std::string> strategies{"map_each", "persistent_pool", "batched_copy"};
+  support::file_engine engine = support::file_engine::libaio;
   std::uint32_t queues = 2;
   std::uint32_t ring_pages = 4;
   std::uint32_t depth = 32;                 ///< requests that each queue has in flight

@@ -4,7 +4,7 @@
 _pvring_blk() {
   local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]-}
   local where='--platform --socket --type --backend-domain'
-  local serving='--grants --reap --wait --queues --ring-order --max-indirect --cpus --direct --journals --stats --metrics --trace
+  local serving='--engine --grants --reap --wait --queues --ring-order --max-indirect --cpus --direct --journals --stats --metrics --trace
     --log-level --log-json'
   local device='--domain --device'
   local choice=''
@@ -15,8 +15,9 @@ _pvring_blk() {
   fi
   case $before in
     --platform) choice='xen emulated' ;;
+    --engine) choice='auto libaio uring' ;;
     --grants) choice='auto copy persistent map' ;;
-    --reap) choice='user syscall' ;;
+    --reap) choice='user syscall polled' ;;
     --wait) choice='event busy adaptive' ;;
     --direct) choice='auto on off' ;;
     --log-level) choice='debug info warning error' ;;

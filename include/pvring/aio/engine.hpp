@@ -101,7 +101,7 @@ struct any_completion {
 /// for a transfer, where nothing of its own will complete and make some).
 /// - optional, `void expect_buffers_in(std::span<std::byte>) noexcept`: most buffers will lie
 /// there, so an engine may prepare the region once instead of each buffer every time. It stays
-/// mapped as long as the context is there.
+/// mapped until nothing more is submitted.
 ///
 /// No order is promised between transfers in flight; a flush covers what was reaped before it was
 /// submitted. A flush that failed makes every later flush of the image fail, until it is opened

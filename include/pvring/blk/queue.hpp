@@ -104,6 +104,9 @@ class queue {
         source_(events, setup.port, ring_),
         slots_(ring_.size()),
         tables_(ring_.size(), device.max_indirect_segments) {
+    if constexpr (requires { engine.expect_buffers_in(strategy_.buffers()); }) {
+      engine.expect_buffers_in(strategy_.buffers());
+    }
     free_.reserve(slots_.size());
     batch_.reserve(slots_.size());
     for (std::size_t i = slots_.size(); i-- != 0;) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <system_error>
 
@@ -44,6 +45,7 @@ class arena {
   ~arena() { (void)::munmap(base_, bytes_); }
 
   [[nodiscard]] run_allocator& runs() noexcept { return runs_; }
+  [[nodiscard]] std::span<std::byte> region() const noexcept { return {base_, bytes_}; }
   [[nodiscard]] std::byte* page(std::uint32_t index) const noexcept {
     return base_ + index * platform::page_size;
   }

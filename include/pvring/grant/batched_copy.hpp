@@ -50,6 +50,9 @@ class batched_copy::bind : public detail::strategy_base {
     batch_.reserve(options.max_leases);
   }
 
+  /// Where all buffers lie, for engines that can prepare that.
+  [[nodiscard]] std::span<std::byte> buffers() const noexcept { return arena_.region(); }
+
   [[nodiscard]] acquired acquire(lease_state& lease) noexcept {
     if (!(scatter_ ? place_congruent(lease) : place_packed(lease))) {
       counters_.waits.add();
