@@ -21,6 +21,7 @@
 #include "../base/error.hpp"
 #include "../base/log.hpp"
 #include "../base/unique_fd.hpp"
+#include "detail/flush_memory.hpp"
 #include "detail/image_lock.hpp"
 #include "detail/lent_buffers.hpp"
 #include "detail/storage_probe.hpp"
@@ -143,24 +144,9 @@ class file_image {
     }
   }
 
-  /// 0, or what every flush has to report until the image is opened again.
-  [[nodiscard]] int flush_failure() const noexcept {
-    return flush_failure_.load(std::memory_order_acquire);
-  }
-
-  /// Remembers a failure, and returns what this flush has to report. The kernel may have dropped
-  /// the dirty pages with the first failure, so a later success means nothing.
-  [[nodiscard]] int flushed(int error) noexcept {
-    int remembered = 0;
-    if (error != 0) {
-      // The first failure stays. acq_rel and acquire: whoever sees it sees what led to it; nothing
-      // depends on more.
-      flush_failure_.compare_exchange_strong(remembered, error, std::memory_order_acq_rel,
-                                             std::memory_order_acquire);
-      return remembered != 0 ? remembered : error;
-    }
-    return flush_failure();
-  }
+  /// See detail::flush_memory. The kernel may have dropped the dirty pages with the first failure.
+  [[nodiscard]] int flush_failure() const noexcept { return flushes_.failure(); }
+  [[nodiscard]] int flushed(int error) noexcept { return flushes_.flushed(error); }
 
   /// The image once more, for one queue. Each gets an open file description of its own, since the
   /// kernel reports a failed write-back once per description: with one for all, two flushes at the
@@ -340,7 +326,7 @@ class file_image {
   unique_fd fd_;
   mutable std::atomic<off_t> next_lock_{0};
   std::atomic<std::uint64_t> bytes_{0};
-  std::atomic<int> flush_failure_{0};
+  detail::flush_memory flushes_;
   helper_thread helper_;
 };
 
