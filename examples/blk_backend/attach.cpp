@@ -4,6 +4,7 @@
 
 #include "device_name.hpp"
 #include "devices.hpp"
+#include "support/engines.hpp"
 
 namespace tool {
 
@@ -13,10 +14,14 @@ std::string attach(platform_access& platform, const attach_settings& wanted) {
   const bool read_only = wanted.read_only || wanted.cdrom;
   {
     // Opened as it will be served, so that what is wrong is said here and now.
-    const pvring::aio::file_image check(wanted.image, {.read_only = read_only});
+    const auto check =
+        support::open_image(wanted.image, support::file_engine::libaio, {.read_only = read_only});
   }
   // The daemon may have another working directory.
-  const std::string image = std::filesystem::absolute(wanted.image).lexically_normal();
+  const std::string image =
+      support::is_uri(wanted.image)
+          ? wanted.image
+          : std::filesystem::absolute(wanted.image).lexically_normal().string();
   platform.need_domain(wanted.identity.frontend_domain);
   const auto store = platform.open_store();
   xenbus::device_description description =

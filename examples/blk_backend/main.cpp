@@ -117,7 +117,10 @@ void add_attach(CLI::App& app, command_line& line) {
   add_platform(attach, line.serve.where);
   add_type(attach, identity.type, identity.backend_domain);
   add_device(attach, identity.frontend_domain, line.device);
-  attach.add_option("--image", line.attach.what.image, "the disk: a file or a block device")
+  attach
+      .add_option(
+          "--image", line.attach.what.image,
+          "the disk: a file, a block device, or the URI of an NBD server's (nbd://, nbd+unix://)")
       ->required();
   attach.add_flag("--read-only", line.attach.what.read_only, "the guest cannot write");
   attach.add_flag("--cdrom", line.attach.what.cdrom, "a CD-ROM: read-only and removable");

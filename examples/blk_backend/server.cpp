@@ -41,10 +41,10 @@ std::string image_path(const std::string& node, const std::string& parameters,
     }
   }
   const std::size_t colon = parameters.find(':');
-  if (colon != std::string::npos && parameters.find('/') > colon) {
+  if (!support::is_uri(parameters) && colon != std::string::npos && parameters.find('/') > colon) {
     throw pvring::node_error(node, parameters, writer,
                              "use the path of a raw image or block device, with aio:, file:, "
-                             "phy:, raw: or nothing before it");
+                             "phy:, raw: or nothing before it, or a URI");
   }
   return parameters;
 }
@@ -58,6 +58,9 @@ support::file_engine engine_for(const device_options& wanted) {
 }
 
 bool same_file(const std::string& one, const std::string& other) {
+  if (one == other) {
+    return true;  // also where it is a URI
+  }
   struct ::stat a {};
   struct ::stat b {};
   if (::stat(one.c_str(), &a) != 0 || ::stat(other.c_str(), &b) != 0) {

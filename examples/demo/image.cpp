@@ -18,6 +18,7 @@
 
 #include "collection.hpp"
 #include "digest.hpp"
+#include "remote_disk.hpp"
 #include "tool.hpp"
 
 namespace demo {
@@ -162,6 +163,12 @@ void disk_image::make(const settings& wanted, progress& line) {
 }
 
 void disk_image::copy(const settings& wanted, progress& line) {
+  if (support::is_uri(wanted.image)) {
+    remote_disk from(wanted.image);
+    copy(wanted, from.bytes(), line,
+         [&](std::uint64_t at, std::span<std::byte> into) { from.read(at, into); });
+    return;
+  }
   const pvring::unique_fd from = open_file(wanted.image, O_RDONLY);
   struct ::stat what {};
   if (::fstat(from.get(), &what) != 0) {
@@ -175,7 +182,14 @@ void disk_image::copy(const settings& wanted, progress& line) {
   if (length == 0) {
     throw std::runtime_error(wanted.image + " is empty");
   }
-  const auto bytes = static_cast<std::uint64_t>(length);
+  copy(wanted, static_cast<std::uint64_t>(length), line,
+       [&](std::uint64_t at, std::span<std::byte> into) {
+         read_at(from.get(), wanted.image, at, into);
+       });
+}
+
+template <class Read>
+void disk_image::copy(const settings& wanted, std::uint64_t bytes, progress& line, Read read) {
   constexpr std::uint64_t page = 4096;
   if (wanted.queues > 1 && bytes < wanted.queues * page) {
     throw std::runtime_error(wanted.image + " has " + std::to_string(bytes) +
@@ -188,7 +202,7 @@ void disk_image::copy(const settings& wanted, progress& line) {
   for (std::uint64_t at = 0; at < bytes; at += buffer.size()) {
     const std::span<std::byte> part(buffer.data(),
                                     std::min<std::uint64_t>(buffer.size(), bytes - at));
-    read_at(from.get(), wanted.image, at, part);
+    read(at, part);
     const bool zeroes =
         std::all_of(part.begin(), part.end(), [](std::byte b) { return b == std::byte{0}; });
     // Zeroes become holes: the copy need not be larger on disk than the original.

@@ -37,6 +37,9 @@ class disk_image {
  private:
   void make(const settings& wanted, progress& line);
   void copy(const settings& wanted, progress& line);
+  /// \param read `void(std::uint64_t at, std::span<std::byte> into)`
+  template <class Read>
+  void copy(const settings& wanted, std::uint64_t bytes, progress& line, Read read);
 
   std::string path_;
   bool keep_;

@@ -18,9 +18,10 @@
 namespace {
 
 void add_options(CLI::App& app, demo::settings& wanted, double& seconds) {
-  app.add_option("--image", wanted.image,
-                 "serve a copy of this image instead of one made from files; it is only read")
-      ->check(CLI::ExistingPath);
+  app.add_option(
+      "--image", wanted.image,
+      "serve a copy of this image, a path or the URI of an NBD server's disk, instead of one "
+      "made from files; it is only read");
   app.add_option("--out", wanted.out, "folder for the working image and the results")
       ->capture_default_str();
   app.add_flag("--smoke", wanted.smoke, "a small image and a short load: a few seconds");

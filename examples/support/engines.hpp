@@ -13,6 +13,9 @@
 #ifdef EXAMPLES_WITH_URING
 #include <pvring/aio/uring.hpp>
 #endif
+#ifdef EXAMPLES_WITH_NBD
+#include <pvring/aio/nbd.hpp>
+#endif
 
 namespace support {
 
@@ -28,7 +31,16 @@ using engines = pvring::aio::one_of<pvring::aio::libaio
                                     ,
                                     pvring::aio::uring
 #endif
+#ifdef EXAMPLES_WITH_NBD
+                                    ,
+                                    pvring::aio::nbd
+#endif
                                     >;
+
+/// Whether an image's name is a URI and not a path.
+[[nodiscard]] inline bool is_uri(std::string_view name) {
+  return name.find("://") != std::string_view::npos;
+}
 
 /// \throws configuration_error that names what there is
 [[nodiscard]] inline file_engine parse_engine(std::string_view name) {
@@ -45,9 +57,24 @@ using engines = pvring::aio::one_of<pvring::aio::libaio
                                     "': use auto, libaio or uring");
 }
 
-/// Opens an image. \throws configuration_error, std::system_error
+/// Opens an image: a path, or the URI of an NBD server's disk, for which there is one engine only.
+/// \throws configuration_error, std::system_error
 [[nodiscard]] inline engines::image open_image(const std::string& where, file_engine how,
                                                const pvring::aio::file_options& file) {
+  if (is_uri(where)) {
+#ifdef EXAMPLES_WITH_NBD
+    if (pvring::aio::is_nbd_uri(where)) {
+      return engines::image(std::in_place_type<pvring::aio::nbd_image>, where,
+                            pvring::aio::nbd_options{.read_only = file.read_only});
+    }
+#endif
+    throw pvring::configuration_error("image " + where +
+                                      ": this program serves no such URI: use a path"
+#ifdef EXAMPLES_WITH_NBD
+                                      ", nbd:// or nbd+unix://"
+#endif
+    );
+  }
   if (how != file_engine::libaio) {
 #ifdef EXAMPLES_WITH_URING
     try {

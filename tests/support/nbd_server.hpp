@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -43,6 +44,17 @@ class nbd_server {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   [[nodiscard]] std::vector<std::string>& arguments() { return arguments_; }
 
+  /// Starts it anew, as a plugin of its own that a shell script is; see nbdkit-sh-plugin(3).
+  /// \param cases of a `case $1 in`, without the last
+  void become_script(const std::string& cases) {
+    const std::string path = directory_ + "/script";
+    std::ofstream(path) << "#!/bin/sh\ncase $1 in " << cases << " *) exit 2 ;; esac\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    stop();
+    arguments_ = {"sh", path};
+    start();
+  }
+
   /// Waits until it listens.
   void start() {
     ::unlink(socket().c_str());
@@ -66,12 +78,17 @@ class nbd_server {
     }
   }
 
-  void send(int signal) const { ::kill(pid_, signal); }
+  /// Waits until none of its threads does anything any more.
+  void stall() const {
+    ::kill(pid_, SIGSTOP);
+    ::waitpid(pid_, nullptr, WUNTRACED);
+  }
+  void go_on() const { ::kill(pid_, SIGCONT); }
 
   /// Kills it, and waits until it is gone.
   void stop() {
     if (pid_ > 0) {
-      send(SIGKILL);
+      ::kill(pid_, SIGKILL);
       ::waitpid(pid_, nullptr, 0);
       pid_ = -1;
     }

@@ -62,6 +62,7 @@ struct context_options {
 /// - `alignment()`: bytes to which buffers, offset and length of each buffer must be aligned; 1
 /// when it does not matter.
 /// - `name()`: for messages.
+/// - optional, `most_contexts()`: how many queues may use it at a time.
 template <class I>
 concept image = requires(const I& i) {
   { i.size() } noexcept -> std::same_as<std::uint64_t>;

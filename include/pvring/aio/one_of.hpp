@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -90,6 +91,16 @@ class one_of<Engines...>::image {
           }
         },
         images_);
+  }
+
+  [[nodiscard]] std::uint32_t most_contexts() const noexcept {
+    return ask([](const auto& of) noexcept {
+      if constexpr (requires { of.most_contexts(); }) {
+        return std::uint32_t{of.most_contexts()};
+      } else {
+        return std::numeric_limits<std::uint32_t>::max();
+      }
+    });
   }
 
   /// Calls `f` with the image as what it is.

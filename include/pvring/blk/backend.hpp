@@ -76,6 +76,9 @@ class backend {
                                                     .type = device.type,
                                                     .device = device.device})) {
     validate(wanted_);
+    if constexpr (requires { image_.most_contexts(); }) {
+      wanted_.max_queues = std::min<std::uint32_t>(wanted_.max_queues, image_.most_contexts());
+    }
     if (!wanted_.strategy.empty() && !grant::offers<typename Config::grants>(wanted_.strategy)) {
       throw configuration_error("grant strategy '" + wanted_.strategy +
                                 "' is not in this composition: it has " +
