@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A composition with a grant strategy of one's own (copy_each.hpp) beside the library's: the same
-// guest, the same disk, and how many grant calls each strategy needed for the same requests.
+// A composition with an engine of one's own (ram_disk.hpp), and a grant strategy of one's own
+// (copy_each.hpp) beside the library's: the same guest, the same disk, and how many grant calls
+// each strategy needed for the same requests.
 #include <cstdio>
-#include <pvring/aio/memory.hpp>
 #include <pvring/blk/backend.hpp>
 #include <pvring/testing/strict_frontend.hpp>
 #include <pvring/xenbus/toolstack.hpp>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "copy_each.hpp"
+#include "ram_disk.hpp"
 
 namespace {
 
@@ -18,7 +19,7 @@ namespace platform = pvring::platform;
 
 struct config : pvring::default_config {
   using grants = pvring::grant::first_usable<example::copy_each, pvring::grant::batched_copy>;
-  using engine = pvring::aio::memory;
+  using engine = example::ram_disk;
 };
 static_assert(pvring::backend_config<config>);
 
@@ -59,7 +60,7 @@ bool run(const char* strategy) {
                                                .device = blk::xvd('a')};
   pvring::xenbus::create_device(store, pvring::xenbus::describe_vbd(device, {}));
 
-  pvring::aio::memory_image image(1 << 20U);
+  example::ram_image image(1 << 20U);
   blk::backend<config> disk(dom0, {.domain = guest_domain, .device = blk::xvd('a')}, image,
                             {.strategy = strategy});
   std::thread control([&] { disk.run(); });

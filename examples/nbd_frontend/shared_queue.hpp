@@ -58,6 +58,11 @@ class shared_queue {
     std::span<std::byte> data;
   };
 
+  static part& part_of(std::uint64_t cookie) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a cookie is a number, and this one was an address
+    return *reinterpret_cast<part*>(cookie);
+  }
+
   int run(std::uint8_t operation, std::uint64_t offset, std::span<std::byte> data) {
     waiter self;
     std::vector<part> parts;
@@ -95,7 +100,7 @@ class shared_queue {
       (void)queue_.publish();
       std::unique_lock lock(mutex_);
       if (gone) {
-        answered(*reinterpret_cast<part*>(request.cookie), EIO);
+        answered(part_of(request.cookie), EIO);
         return;
       }
       make_room(lock);
@@ -163,7 +168,7 @@ class shared_queue {
 
   std::size_t take_answers() {
     return queue_.poll([this](const pvring::testing::block_completion& end) {
-      part& one = *reinterpret_cast<part*>(end.cookie);
+      part& one = part_of(end.cookie);
       if (end.okay() && end.operation == pvring::protocol::blkif::operation::read) {
         end.copy_to(one.data);
       }

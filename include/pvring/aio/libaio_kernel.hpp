@@ -97,7 +97,9 @@ class libaio_kernel {
       return 0;
     }
     const auto one = [&](const io_event& event) noexcept {
-      in_flight_ -= f(event.obj, static_cast<std::int64_t>(event.res)) ? 1 : 0;
+      in_flight_ -=
+          f(reinterpret_cast<std::uintptr_t>(event.obj), static_cast<std::int64_t>(event.res)) ? 1
+                                                                                               : 0;
     };
     std::size_t taken = ring_.usable() ? ring_.consume(one) : 0;
     if (!ring_.usable()) {

@@ -137,7 +137,7 @@ class nbd_link {
   }
 
   /// Waits a little, and does what became possible.
-  void step() noexcept {
+  void step() const noexcept {
     const unsigned wants = ::nbd_aio_get_direction(get());
     pollfd p{::nbd_aio_get_fd(get()), 0, 0};
     p.events = static_cast<short>(((wants & LIBNBD_AIO_DIRECTION_READ) != 0 ? POLLIN : 0) |

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -20,6 +21,24 @@
 #include "engine.hpp"
 
 namespace pvring::aio {
+
+namespace detail {
+
+/// Calls `f` with what a variant holds, one of the alternatives from `I` on: unlike std::visit it
+/// cannot throw. A chain of comparisons, whose outcome is the same in every pass.
+template <std::size_t I, class Variant, class F>
+decltype(auto) dispatch(Variant& of, F& f) noexcept {
+  if constexpr (I + 1 == std::variant_size_v<std::remove_const_t<Variant>>) {
+    return f(*std::get_if<I>(&of));
+  } else {
+    if (of.index() == I) {
+      return f(*std::get_if<I>(&of));
+    }
+    return dispatch<I + 1>(of, f);
+  }
+}
+
+}  // namespace detail
 
 /// Two engines that share a type of image cannot be told apart: the types are distinct.
 template <engine... Engines>
@@ -112,10 +131,9 @@ class one_of<Engines...>::image {
  private:
   friend class context;
 
-  // There is always an image, so asking cannot throw.
   template <class F>
   decltype(auto) ask(F f) const noexcept {
-    return std::visit(f, images_);
+    return detail::dispatch<0>(images_, f);
   }
 
   std::variant<typename Engines::image...> images_;
@@ -192,25 +210,14 @@ class one_of<Engines...>::context {
      ...);
   }
 
+  // The first alternative is there only until the right one is made.
   template <class F>
   decltype(auto) with(F f) noexcept {
-    return dispatch<0>(contexts_, f);
+    return detail::dispatch<1>(contexts_, f);
   }
   template <class F>
   decltype(auto) with(F f) const noexcept {
-    return dispatch<0>(contexts_, f);
-  }
-  // A chain of comparisons: the branch is the same in every pass, and what is behind it is inlined.
-  template <std::size_t I, class Contexts, class F>
-  static decltype(auto) dispatch(Contexts& contexts, F& f) noexcept {
-    if constexpr (I + 1 == sizeof...(Engines)) {
-      return f(*std::get_if<I + 1>(&contexts));
-    } else {
-      if (contexts.index() == I + 1) {
-        return f(*std::get_if<I + 1>(&contexts));
-      }
-      return dispatch<I + 1>(contexts, f);
-    }
+    return detail::dispatch<1>(contexts_, f);
   }
 
   std::variant<std::monostate, typename Engines::context...> contexts_;

@@ -270,9 +270,8 @@ class uring_kernel {
     const io_uring_cqe* result = nullptr;
     io_uring_for_each_cqe(&ring_, head, result) {
       ++found;
-      // As a number, since an address that is none of ours must not become one.
       in_flight_ -=
-          f(reinterpret_cast<const void*>(result->user_data), std::int64_t{result->res}) ? 1 : 0;
+          f(static_cast<std::uintptr_t>(result->user_data), std::int64_t{result->res}) ? 1 : 0;
     }
     ::io_uring_cq_advance(&ring_, found);
     return found;

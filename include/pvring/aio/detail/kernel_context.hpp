@@ -33,7 +33,7 @@
 namespace pvring::aio::detail {
 
 struct any_result {
-  bool operator()(const void*, std::int64_t) const noexcept { return true; }
+  bool operator()(std::uintptr_t, std::int64_t) const noexcept { return true; }
 };
 
 /// One of the kernel's interfaces, as one queue uses it. One thread uses it.
@@ -47,7 +47,8 @@ struct any_result {
 /// - `submit(commands)`: gives the kernel the first of them with one call; how many it took, or a
 ///   negative errno: EAGAIN and ENOMEM when it has no room, anything else is about the first. What
 ///   it did not take it has nothing of.
-/// - `harvest(f)`: calls `f(const void* command, std::int64_t result)` for every result that is
+/// - `harvest(f)`: calls `f(std::uintptr_t command, std::int64_t result)`, a command's address, for
+/// every result that is
 ///   there, which says whether that command is one of ours in the kernel; how many there were.
 /// - `in_flight()`: commands that the kernel has.
 /// - `sees_results()`: harvest() would find something, as far as one can tell without a call.
@@ -132,8 +133,10 @@ class kernel_context {
   std::size_t reap(F&& f) noexcept {
     const std::size_t before = in_flight_;
     turned_back_ = 0;
-    const std::size_t results = kernel_.harvest(
-        [&](const void* about, std::int64_t result) noexcept { return handle(about, result, f); });
+    const std::size_t results =
+        kernel_.harvest([&](std::uintptr_t about, std::int64_t result) noexcept {
+          return handle(about, result, f);
+        });
     if (helper_used_) {
       mail_.consume([&](slot* from) noexcept { helped(from, f); });
     }
@@ -320,12 +323,12 @@ class kernel_context {
       }
       if (n < 0) {
         // only the first is known to be at fault
-        refused(*find(waiting_[first]), static_cast<int>(n));
+        refused(slot_of(*waiting_[first]), static_cast<int>(n));
         ++first;
       }
       for (const std::size_t last = first + static_cast<std::size_t>(std::max(n, 0L)); first < last;
            ++first) {
-        find(waiting_[first])->in_kernel = true;
+        slot_of(*waiting_[first]).in_kernel = true;
       }
     }
     std::copy(waiting_.get() + first, waiting_.get() + waiting_count_, waiting_.get());
@@ -376,7 +379,7 @@ class kernel_context {
 
   /// False for a result that is about none of our commands in the kernel.
   template <class F>
-  bool handle(const void* about, std::int64_t result, F& f) noexcept {
+  bool handle(std::uintptr_t about, std::int64_t result, F& f) noexcept {
     slot* s = find(about);
     if (s == nullptr || !s->in_kernel) {
       return false;
@@ -450,14 +453,18 @@ class kernel_context {
   }
 
   /// The slot that a command is in, if it is one of ours.
-  slot* find(const void* about) noexcept {
-    const std::uintptr_t distance =
-        reinterpret_cast<std::uintptr_t>(about) - reinterpret_cast<std::uintptr_t>(slots_.get());
+  slot* find(std::uintptr_t about) noexcept {
+    const std::uintptr_t distance = about - reinterpret_cast<std::uintptr_t>(slots_.get());
     const std::size_t index = distance / sizeof(slot);
-    if (index >= capacity_ || about != &slots_[index].call) {
+    if (index >= capacity_ || about != address_of(slots_[index].call)) {
       return nullptr;
     }
     return &slots_[index];
+  }
+
+  slot& slot_of(const command& call) noexcept { return *find(address_of(call)); }
+  static std::uintptr_t address_of(const command& call) noexcept {
+    return reinterpret_cast<std::uintptr_t>(&call);
   }
 
   bool& works(operation kind) noexcept {
