@@ -323,7 +323,9 @@ device_request server::request_for(const xenbus::device_path& path) {
     return store_->read(xenbus::join(path.backend(), name)).value_or("");
   };
   out.options = options.blk;
-  out.options.journal_directory = wanted_.journals;
+  // A server may still be busy with what a killed process has sent it, and nobody could tell its
+  // successor when that is over: no takeover.
+  out.options.journal_directory = support::is_uri(out.image) ? "" : wanted_.journals;
   out.engine = engine_for(options);
   // The image itself is opened as the toolstack says; the rest the backend reads when it connects.
   out.file = {.read_only = says("mode") == "r" || says("device-type") == "cdrom",
