@@ -31,7 +31,7 @@ namespace aio_test {
 class temporary_directory {
  public:
   explicit temporary_directory(std::string_view where = "/tmp")
-      : path_(std::string(where) + "/pvring_unit_XXXXXX") {
+      : path_(std::string(where).append("/pvring_unit_XXXXXX")) {
     if (::mkdtemp(path_.data()) == nullptr) {
       std::abort();
     }
