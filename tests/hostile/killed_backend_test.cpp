@@ -98,9 +98,17 @@ class shuffling_context : public aio::libaio::context {
   std::minstd_rand random_{static_cast<unsigned>(::getpid())};
 };
 
+// Says what io_uring's image says where a test wants that.
+class doubtful_image : public aio::file_image {
+ public:
+  static inline bool io_outlives_process = false;
+  using aio::file_image::file_image;
+  [[nodiscard]] bool buffers_free_at_exit() const noexcept { return !io_outlives_process; }
+};
+
 struct shuffling_engine {
   using policy_kind = pvring::policy_kind::engine;
-  using image = aio::file_image;
+  using image = doubtful_image;
   using context = shuffling_context;
 };
 
@@ -151,7 +159,7 @@ class disk_of_mortals : public ::testing::Test {
     fatal::countdown = countdown;
     try {
       platform::emulated dom0(host_);
-      aio::file_image image(path_, {.sharing = aio::image_sharing::guarded});
+      doubtful_image image(path_, {.sharing = aio::image_sharing::guarded});
       blk::backend<mortal_config> disk(dom0, {.domain = guest_domain, .device = identity_.device},
                                        image,
                                        {.strategy = strategy_,
@@ -388,6 +396,11 @@ class Successor : public disk_of_mortals {
     return front.process_until([&] { return front.released(); }, std::chrono::seconds(10));
   }
 
+  [[nodiscard]] static bool comes_back(testing::strict_frontend& front) {
+    front.reopen();
+    return front.process_until([&] { return front.connected(); }, std::chrono::seconds(10));
+  }
+
   // Soon, that is: what the frontend sees may come first.
   [[nodiscard]] bool are_removed() const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -469,8 +482,62 @@ TEST_F(SuccessorThatMaps, has_the_guest_connect_anew) {
   start();
   ASSERT_TRUE(is_refused(front));
   EXPECT_NE(reason().find("map_each"), std::string::npos) << reason();
-  front.reopen();
-  ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+  ASSERT_TRUE(comes_back(front));
+  kill_it();
+  strategy_ = "batched_copy";
+  start();
+  ASSERT_TRUE(is_refused(front)) << "it is the dead one's that matters";
+  EXPECT_NE(reason().find("belongs to another connection"), std::string::npos) << reason();
+  ASSERT_TRUE(comes_back(front));
+  EXPECT_TRUE(front.close());
+  EXPECT_EQ(front.violations_text(), "");
+  expect_good_end();
+}
+
+class SuccessorThatKeepsPages : public Successor {
+ protected:
+  SuccessorThatKeepsPages() : Successor("persistent_pool") {}
+  ~SuccessorThatKeepsPages() override { doubtful_image::io_outlives_process = false; }
+};
+
+TEST_F(SuccessorThatKeepsPages, continues_where_io_ends_with_its_process) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  start();
+  ASSERT_TRUE(front.queue(0).submit({.operation = protocol::blkif::operation::flush},
+                                    [](std::size_t, std::span<std::byte>) {}));
+  front.queue(0).publish();
+  int ended = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (ended == 0 && std::chrono::steady_clock::now() < end) {
+    front.queue(0).poll([&](const testing::block_completion&) { ++ended; });
+    front.queue(0).wait(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(ended, 1);
+  EXPECT_TRUE(front.connected());
+  EXPECT_EQ(reason(), "");
+  EXPECT_TRUE(front.close());
+  expect_good_end();
+}
+
+// The dead one's reads may still be on their way into the guest's pages, and nothing tells when
+// that is over where only reads are in flight.
+TEST_F(SuccessorThatKeepsPages, has_the_guest_connect_anew_where_io_outlives_its_process) {
+  testing::strict_frontend front(host_, identity_);
+  ASSERT_TRUE(front.connect()) << front.error();
+  kill_it();
+  doubtful_image::io_outlives_process = true;
+  start();
+  ASSERT_TRUE(is_refused(front));
+  EXPECT_NE(reason().find("persistent_pool"), std::string::npos) << reason();
+  ASSERT_TRUE(comes_back(front));
+  kill_it();
+  doubtful_image::io_outlives_process = false;
+  start();
+  ASSERT_TRUE(is_refused(front)) << "it is the dead one's that matters";
+  EXPECT_NE(reason().find("belongs to another connection"), std::string::npos) << reason();
+  ASSERT_TRUE(comes_back(front));
   EXPECT_TRUE(front.close());
   EXPECT_EQ(front.violations_text(), "");
   expect_good_end();
@@ -604,8 +671,7 @@ TEST_F(Successor, remembers_a_failed_flush_also_where_it_cannot_continue) {
   std::filesystem::remove(journal(0));
   start();
   ASSERT_TRUE(is_refused(front));
-  front.reopen();
-  ASSERT_TRUE(front.process_until([&] { return front.connected(); }, std::chrono::seconds(10)));
+  ASSERT_TRUE(comes_back(front));
   ASSERT_TRUE(front.queue(0).submit({.operation = protocol::blkif::operation::flush},
                                     [](std::size_t, std::span<std::byte>) {}));
   front.queue(0).publish();
@@ -657,7 +723,7 @@ TEST_F(Successor, waits_for_the_end_of_a_process_that_may_still_have_the_guests_
         mapped_file::create((directory / "vbd-0-5-51712-1").string(), 4096);  // the second queue's
     const platform::emulated_host other = platform::emulated_host::create();
     platform::emulated dom0(other);
-    aio::file_image image(image_path, {.sharing = aio::image_sharing::guarded});
+    doubtful_image image(image_path, {.sharing = aio::image_sharing::guarded});
     try {
       const blk::backend<mortal_config> disk(dom0, {.domain = 5, .device = identity_.device}, image,
                                              {.journal_directory = directory.string()});
@@ -673,7 +739,7 @@ TEST_F(Successor, waits_for_the_end_of_a_process_that_may_still_have_the_guests_
 TEST_F(Successor, needs_a_guarded_image) {
   const platform::emulated_host other = platform::emulated_host::create();
   platform::emulated dom0(other);
-  aio::file_image image(path_);
+  doubtful_image image(path_);
   try {
     const blk::backend<mortal_config> disk(dom0, {.domain = 5, .device = identity_.device}, image,
                                            {.journal_directory = journals_.string()});

@@ -63,6 +63,9 @@ struct context_options {
 /// when it does not matter.
 /// - `name()`: for messages.
 /// - optional, `most_contexts()`: how many queues may use it at a time.
+/// - optional, `guarded()`: whether nothing of a process that was killed can land any more once the
+/// image is open here. Only then is that process succeeded. One without it says that its transfers
+/// end with their process.
 template <class I>
 concept image = requires(const I& i) {
   { i.size() } noexcept -> std::same_as<std::uint64_t>;

@@ -78,6 +78,9 @@ class nbd_image {
   /// Bytes are copied into and out of the socket while a call lasts.
   [[nodiscard]] bool buffers_free_at_completion() const noexcept { return true; }
   [[nodiscard]] bool buffers_free_at_exit() const noexcept { return true; }
+  /// A server may still be busy with what a killed process has sent it. Only on a connection of
+  /// one's own is the end of that seen.
+  [[nodiscard]] bool guarded() const noexcept { return false; }
   [[nodiscard]] std::uint32_t alignment() const noexcept { return traits_.least; }
   [[nodiscard]] std::string_view name() const noexcept { return uri_; }
 

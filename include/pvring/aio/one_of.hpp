@@ -112,6 +112,15 @@ class one_of<Engines...>::image {
         images_);
   }
 
+  [[nodiscard]] bool guarded() const noexcept {
+    return ask([](const auto& of) noexcept {
+      if constexpr (requires { of.guarded(); }) {
+        return bool{of.guarded()};
+      } else {
+        return true;
+      }
+    });
+  }
   [[nodiscard]] std::uint32_t most_contexts() const noexcept {
     return ask([](const auto& of) noexcept {
       if constexpr (requires { of.most_contexts(); }) {

@@ -261,12 +261,11 @@ class backend {
     const bool chosen =
         grant::choose<typename Config::grants>(known, wanted_.strategy, [&]<class Strategy>() {
           choice_ = grant::explain(Strategy::name, known, advertised_);
-          if constexpr (requires { Strategy::answer_frees_grants; }) {
-            if (take_over) {
-              throw configuration_error("the grant strategy is " + std::string(Strategy::name) +
-                                        ", and what the earlier backend had mapped may be mapped "
-                                        "still; use another strategy to be succeeded");
-            }
+          frees_pages_ = frees_pages_at_exit<Strategy>(known);
+          if (take_over && !frees_pages_) {
+            throw configuration_error("the grant strategy is " + std::string(Strategy::name) +
+                                      ", and what the earlier backend had mapped may be mapped or "
+                                      "written still; use another strategy to be succeeded");
           }
           if (with.abi == protocol::blkif::abi::x86_32) {
             connect_queues<protocol::blkif::abi::x86_32, Strategy>(with, take_over);
@@ -284,6 +283,19 @@ class backend {
                              "; " + std::to_string(with.queues.size()) + " queues of " +
                              std::to_string(with.queues.front().ring_references.size()) +
                              " ring pages, " + std::string(to_string(with.abi)));
+  }
+
+  // Whether a process that is gone leaves the frontend its pages. Its journal's lock goes with its
+  // mappings, but I/O that outlives it may still read into them, and of an image that is only read
+  // nobody waits for that.
+  template <class Strategy>
+  [[nodiscard]] bool frees_pages_at_exit(grant::circumstances known) const noexcept {
+    if constexpr (requires { Strategy::answer_frees_grants; }) {
+      return false;
+    } else {
+      known.mapping_safe = image_.buffers_free_at_exit();
+      return Strategy::usable(known);
+    }
   }
 
   template <protocol::blkif::abi Abi, class Strategy>
@@ -340,9 +352,11 @@ class backend {
     }
     if constexpr (requires { image_.guarded(); }) {
       if (!image_.guarded()) {
-        throw configuration_error(option + "image " + std::string(image_.name()) +
-                                  " is not guarded, so that I/O of a process that was killed could "
-                                  "land on what is newer; open it with image_sharing::guarded");
+        throw configuration_error(
+            option + "image " + std::string(image_.name()) +
+            " is not guarded, so that I/O of a process that was killed could "
+            "land on what is newer; open it with image_sharing::guarded where its "
+            "engine knows that, or keep no journals");
       }
     }
   }
@@ -411,6 +425,7 @@ class backend {
     add("flush", shared_.flush);
     add("barrier", shared_.barrier);
     add("persistent", advertised_ && with.persistent);
+    add("frees-pages", frees_pages_);
     return out + terms_of_image();
   }
 
@@ -485,6 +500,7 @@ class backend {
   shared_state shared_;
   grant::circumstances known_;
   bool advertised_ = false;
+  bool frees_pages_ = false;  ///< the strategy that runs; see frees_pages_at_exit
   bool size_untold_ = false;
   std::string choice_;
   log::rate_limit connected_log_;  ///< a frontend may connect as often as it likes
