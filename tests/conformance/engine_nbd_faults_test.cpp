@@ -41,12 +41,10 @@ class nbd_faults : public testing::Test {
  public:
   void open(std::vector<std::string> arguments, milliseconds patience = milliseconds(20'000)) {
     server.emplace(std::move(arguments));
-    image.emplace(server->uri(),
-                  nbd_options{.patience = patience, .connect_limit = milliseconds(300)});
+    image.emplace(server->uri(), nbd_options{.patience = patience});
     context.emplace(*image, context_options{.capacity = 32});
   }
-  void open_script(const std::string& cases, nbd_options options = {}) {
-    options.connect_limit = milliseconds(300);
+  void open_script(const std::string& cases, const nbd_options& options = {}) {
     server.emplace(std::vector<std::string>{"memory", "4M"});
     server->become_script(cases);
     image.emplace(server->uri(), options);
@@ -168,7 +166,7 @@ TEST_F(nbd_faults, does_again_what_a_killed_server_had) {
   request& all = make(operation::read, 0, image_bytes);
   EXPECT_EQ(run(all), 0);
   EXPECT_EQ(all.data, model);
-  EXPECT_LT(longest, milliseconds(250)) << "the queue's thread was kept";
+  EXPECT_LT(longest, milliseconds(1000)) << "the queue's thread was kept";
 }
 
 TEST_F(nbd_faults, comes_back_when_nothing_was_in_flight) {
@@ -195,7 +193,7 @@ TEST_F(nbd_faults, waits_for_a_stalled_server) {
   ASSERT_TRUE(drain());
   EXPECT_EQ(late.work.error, 0);
   EXPECT_EQ(context->reconnections().get(), 0U);
-  EXPECT_LT(longest, milliseconds(250));
+  EXPECT_LT(longest, milliseconds(1000));
 }
 
 // What a stalled server still has may be applied at any time: nothing else reaches the disk before
@@ -239,7 +237,7 @@ TEST_F(nbd_faults, fails_when_the_server_stays_away_and_serves_again_when_it_is_
 
 TEST_F(nbd_faults, takes_a_server_that_closes_on_every_request_for_one_that_stays_away) {
   open_script("get_size) echo 4M ;; pread) echo ESHUTDOWN >&2; exit 1 ;;",
-              {.read_only = true, .patience = milliseconds(700)});
+              {.read_only = true, .patience = milliseconds(3000)});
   request& r = make(operation::read, 0, block);
   submit({&r});
   ASSERT_TRUE(drain());
