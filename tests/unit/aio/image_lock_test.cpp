@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 // The locks of a guarded image are the request's, not the process's. With libaio that cannot be
 // told apart, since its processes end after their requests; here the request outlives its process.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "slow_device.hpp"
 
 namespace aio_test {
 namespace {
 
-using namespace std::chrono_literals;
 using pvring::aio::file_image;
 
 /// A ring for one request of the kernel's io_uring.
@@ -78,21 +74,7 @@ TEST(image_lock, is_held_by_a_request_whose_process_is_gone) {
     std::memset(data, 'o', 4096);
     say(ring.write(queue.get(), 4096, data, 4096));
   });
-  EXPECT_TRUE(one.has_a_write_in_flight());
-  one.kill();
-  const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!one.reap() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(1ms);
-  }
-  EXPECT_TRUE(one.reap()) << "nothing keeps the process";
-  EXPECT_THAT(busy(device.path()),
-              testing::HasSubstr("still has I/O of a process that was killed"));
-  device.thaw();
-  while (!busy(device.path()).empty() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(1ms);
-  }
-  EXPECT_EQ(busy(device.path()), "");
-  EXPECT_EQ(content_of(device.path()).substr(4096, 4096), std::string(4096, 'o')) << "it landed";
+  expect_busy_until_it_landed(device, one);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // write in flight on it.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <linux/fs.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
@@ -148,5 +149,29 @@ class mortal {
   bool in_flight_ = false;
   bool reaped_ = false;
 };
+
+/// Kills a process whose write outlives it: it is gone at once, but the image is busy until the
+/// write has landed, which is one of 4096 'o' at 4096.
+inline void expect_busy_until_it_landed(slow_device& device, mortal& one) {
+  EXPECT_TRUE(one.has_a_write_in_flight());
+  one.kill();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto wait_while = [end](const auto& condition) {
+    while (condition() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  };
+  wait_while([&one] { return !one.reap(); });
+  EXPECT_TRUE(one.reap()) << "nothing keeps the process";
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_NE(busy(device.path()).find("still has I/O of a process that was killed"),
+              std::string::npos);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  device.thaw();
+  wait_while([&device] { return !busy(device.path()).empty(); });
+  EXPECT_EQ(busy(device.path()), "");
+  EXPECT_EQ(content_of(device.path()).substr(4096, 4096), std::string(4096, 'o')) << "it landed";
+}
 
 }  // namespace aio_test
