@@ -196,6 +196,21 @@ TEST_F(nbd_faults, waits_for_a_stalled_server) {
   EXPECT_LT(longest, milliseconds(1000));
 }
 
+// Nothing is answered before the server has the rest, so it is room that a queue has to wait for.
+TEST_F(nbd_faults, sends_the_rest_of_what_the_socket_had_no_room_for) {
+  open_file();
+  server->stall();
+  request& large = make(operation::write, 0, image_bytes, 'l');
+  submit({&large});
+  EXPECT_FALSE(context->arm());
+  server->go_on();
+  pollfd room{context->fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&room, 1, 5'000), 1) << "nobody tells that there is room";
+  ASSERT_TRUE(drain());
+  EXPECT_EQ(large.work.error, 0);
+  EXPECT_EQ(context->reconnections().get(), 0U);
+}
+
 // What a stalled server still has may be applied at any time: nothing else reaches the disk before
 // it has closed.
 TEST_F(nbd_faults, fails_what_waits_too_long_and_reconnects_only_after_the_servers_end) {
@@ -354,8 +369,8 @@ TEST_F(nbd_faults, ends_while_it_connects_and_while_a_server_is_stalled) {
 }
 
 TEST(nbd_image_errors, name_the_server_and_the_remedy) {
-  for (const std::string uri :
-       {"nbd+unix:///?socket=/nowhere", "nbd://127.0.0.1:1/", "nbd:broken", "http://x/"}) {
+  for (const std::string uri : {"nbd+unix:///?socket=/nowhere", "nbd://127.0.0.1:1/",
+                                "nbds://127.0.0.1:1/", "nbd:broken", "http://x/"}) {
     try {
       nbd_image image(uri);
       ADD_FAILURE() << uri;
@@ -366,6 +381,7 @@ TEST(nbd_image_errors, name_the_server_and_the_remedy) {
   EXPECT_TRUE(is_nbd_uri("nbd://host/disk"));
   EXPECT_TRUE(is_nbd_uri("nbd+unix:///disk?socket=/run/x"));
   EXPECT_FALSE(is_nbd_uri("/nbd://host"));
+  EXPECT_FALSE(is_nbd_uri("nbds://host"));
   test::nbd_server frozen({"-r", "memory", "4M"});
   EXPECT_THROW(nbd_image(frozen.uri()), configuration_error);
   EXPECT_TRUE(nbd_image(frozen.uri(), {.read_only = true}).read_only());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <libnbd.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -443,34 +444,41 @@ class nbd::context {
     }
   }
 
-  /// Takes every answer that is there, and sends what the socket has room for. An answer may take
-  /// several turns; one that brings nothing means that the socket has no more.
+  /// Takes every answer that is there, and sends what the socket has room for.
   void converse() noexcept {
-    bool more = true;
-    while (more) {
-      more = false;
-      const unsigned wants = ::nbd_aio_get_direction(link_.get());
-      if ((wants & LIBNBD_AIO_DIRECTION_READ) != 0) {
-        counters_.reap_calls.add();
-        (void)::nbd_aio_notify_read(link_.get());
-        more = take_results();
-      }
-      if ((::nbd_aio_get_direction(link_.get()) & LIBNBD_AIO_DIRECTION_WRITE) != 0) {
-        counters_.submit_calls.add();
-        (void)::nbd_aio_notify_write(link_.get());
-        more = take_results() || more;
-      }
+    while (const unsigned step = possible()) {
+      const bool reads = step == LIBNBD_AIO_DIRECTION_READ;
+      (reads ? counters_.reap_calls : counters_.submit_calls).add();
+      const int told =
+          reads ? ::nbd_aio_notify_read(link_.get()) : ::nbd_aio_notify_write(link_.get());
+      const bool any = take_results();
       if (link_.dead() || lost_one_) {
         lost();
         return;
       }
-      if (more) {
+      if (any) {
         issue();
-        if (state_ != state::up) {
-          return;
-        }
+      }
+      if (told < 0 || state_ != state::up) {
+        return;
       }
     }
+  }
+
+  /// The direction in which libnbd can go on: 0 where it is waiting, and reading first. It is never
+  /// told of an answer that is not there: in the middle of sending it would then wait for that
+  /// answer, while the server waits for the rest of what is sent.
+  [[nodiscard]] unsigned possible() noexcept {
+    const unsigned wants = ::nbd_aio_get_direction(link_.get());
+    pollfd socket{link_.fd(), 0, 0};
+    socket.events = static_cast<short>(((wants & LIBNBD_AIO_DIRECTION_READ) != 0 ? POLLIN : 0) |
+                                       ((wants & LIBNBD_AIO_DIRECTION_WRITE) != 0 ? POLLOUT : 0));
+    counters_.other_calls.add();
+    if (wants == 0 || ::poll(&socket, 1, 0) <= 0) {
+      return 0;
+    }
+    const bool reads = (wants & LIBNBD_AIO_DIRECTION_READ) != 0 && socket.revents != POLLOUT;
+    return reads ? LIBNBD_AIO_DIRECTION_READ : LIBNBD_AIO_DIRECTION_WRITE;
   }
 
   // --- losing a connection, and getting another ---

@@ -32,8 +32,7 @@ struct nbd_options {
 
 /// Whether an image's name is a URI of this engine.
 [[nodiscard]] inline bool is_nbd_uri(std::string_view name) noexcept {
-  return name.starts_with("nbd://") || name.starts_with("nbd+unix://") ||
-         name.starts_with("nbds://") || name.starts_with("nbds+unix://");
+  return name.starts_with("nbd://") || name.starts_with("nbd+unix://");
 }
 
 class nbd_image {

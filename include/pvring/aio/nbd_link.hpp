@@ -58,6 +58,8 @@ class nbd_link {
     // Every byte of a read that succeeds comes from the server.
     ::nbd_set_pread_initialize(get(), false);
     ::nbd_set_uri_allow_transports(get(), LIBNBD_ALLOW_TRANSPORT_TCP | LIBNBD_ALLOW_TRANSPORT_UNIX);
+    // Answers could wait inside the library for encryption, where no descriptor tells of them.
+    ::nbd_set_uri_allow_tls(get(), LIBNBD_TLS_DISABLE);
     if (::nbd_aio_connect_uri(get(), uri.c_str()) < 0) {
       refuse(uri, ::nbd_get_error());
     }
