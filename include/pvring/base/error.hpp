@@ -24,6 +24,10 @@ enum class protocol_error : std::uint8_t {
                                 ///< other
   unknown_response,             ///< a response whose id is not in flight (seen by a frontend)
   wrong_response_operation,     ///< a response that echoes another operation (seen by a frontend)
+  packet_unfinished,            ///< a packet whose slots run past req_prod
+  packet_crosses_page,          ///< a packet's slot that reaches past the end of its page
+  packet_too_many_slots,        ///< a packet of more slots than anybody sends
+  packet_bad_extra,             ///< an extra info of a type that is not known, or too many of them
 };
 
 /// The error's name, as logs and the store's error node show it.
@@ -41,6 +45,14 @@ enum class protocol_error : std::uint8_t {
       return "response to a request that is not in flight";
     case protocol_error::wrong_response_operation:
       return "response with another operation than its request";
+    case protocol_error::packet_unfinished:
+      return "packet whose slots run past the request producer";
+    case protocol_error::packet_crosses_page:
+      return "packet slot that reaches past the end of its page";
+    case protocol_error::packet_too_many_slots:
+      return "packet of too many slots";
+    case protocol_error::packet_bad_extra:
+      return "packet with extra info of an unknown type, or with too much of it";
   }
   return "unknown protocol error";
 }

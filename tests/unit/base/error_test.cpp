@@ -21,7 +21,7 @@ static_assert(std::is_base_of_v<pvring::configuration_error, node_error>);
 
 TEST(ProtocolError, EachHasItsOwnName) {
   std::set<std::string_view> names;
-  for (int i = 0; i <= static_cast<int>(protocol_error::wrong_response_operation); ++i) {
+  for (int i = 0; i <= static_cast<int>(protocol_error::packet_bad_extra); ++i) {
     const std::string_view name = to_string(static_cast<protocol_error>(i));
     EXPECT_NE(name, "unknown protocol error") << i;
     EXPECT_TRUE(names.insert(name).second) << name;
