@@ -290,7 +290,7 @@ class backend {
   // nobody waits for that.
   template <class Strategy>
   [[nodiscard]] bool frees_pages_at_exit(grant::circumstances known) const noexcept {
-    if constexpr (requires { Strategy::answer_frees_grants; }) {
+    if constexpr (grant::answer_frees_grants<Strategy>) {
       return false;
     } else {
       known.mapping_safe = image_.buffers_free_at_exit();

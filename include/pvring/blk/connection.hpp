@@ -3,10 +3,7 @@
 // negotiated. The interface is called per pass and per connection, never per request.
 #pragma once
 
-#include <poll.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -21,8 +18,10 @@
 #include "../grant/strategy.hpp"
 #include "../observe/observer.hpp"
 #include "../platform/platform.hpp"
+#include "../wait/drain.hpp"
 #include "../wait/loop.hpp"
 #include "../wait/runner.hpp"
+#include "../xenbus/ring_link.hpp"
 #include "../xenbus/ring_nodes.hpp"
 #include "device.hpp"
 #include "queue.hpp"
@@ -130,9 +129,9 @@ class connected_queue_of final : public connected_queue<typename Config::observe
                                     queue_type::wire_protocol::slot_bytes)),
         references_(setup.nodes.ring_references),
         grants_(setup.host.open_grants(quota(setup))),
-        ring_(grants_, setup),
+        ring_(grants_, setup.domain, setup.nodes.ring_references, setup.nodes.directory),
         events_(setup.host.open_events()),
-        port_(events_, setup),
+        port_(events_, setup.domain, setup.nodes.event_channel),
         engine_(setup.image,
                 {.capacity = static_cast<std::uint32_t>(slots_), .reap = setup.wanted.reap}),
         journal_(open_journal(setup)),
@@ -157,7 +156,7 @@ class connected_queue_of final : public connected_queue<typename Config::observe
 
   ~connected_queue_of() override {
     runner_.reset();  // joins, so that nobody else serves the queue below
-    drain();
+    wait::drain(queue_, waiter_);
     queue_.clear();
   }
 
@@ -239,63 +238,6 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   using event_handle = typename platform_type::event_handle;
   using setup_type = connection_setup<platform_type, image_type>;
 
-  // The ring stays mapped as long as the queue lives, and is unmapped with the count that it was
-  // mapped with.
-  class ring_mapping {
-   public:
-    ring_mapping(grant_handle& grants, const setup_type& setup) : grants_(grants) {
-      const auto result =
-          grants.map(setup.domain, setup.nodes.ring_references, platform::access::read_write);
-      if (!result.pages) {
-        throw std::system_error(result.error, std::generic_category(),
-                                "mapping the ring of domain " + std::to_string(setup.domain) +
-                                    ", " + std::to_string(setup.nodes.ring_references.size()) +
-                                    " pages from grant reference " +
-                                    std::to_string(setup.nodes.ring_references.front()) + " (" +
-                                    setup.nodes.directory +
-                                    "); the frontend has to grant them for writing");
-      }
-      pages_ = result.pages;
-    }
-    ring_mapping(const ring_mapping&) = delete;
-    ring_mapping& operator=(const ring_mapping&) = delete;
-    ~ring_mapping() { (void)grants_.unmap(pages_); }
-    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
-      return {pages_.address, pages_.count * platform::page_size};
-    }
-
-   private:
-    grant_handle& grants_;
-    platform::mapping pages_;
-  };
-  struct bound_port {
-    bound_port(event_handle& handle, const setup_type& setup)
-        : events(handle), number(handle.bind(setup.domain, setup.nodes.event_channel)) {}
-    bound_port(const bound_port&) = delete;
-    bound_port& operator=(const bound_port&) = delete;
-    ~bound_port() { events.unbind(number); }
-    event_handle& events;
-    platform::port number;
-  };
-
-  // The engine uses buffers and transfers of the queue until the last completion, so the queue
-  // stays until then. A queue that was disconnected in good order has nothing left.
-  void drain() noexcept {
-    queue_.stop();
-    while (!queue_.idle()) {
-      // The pass itself may have made it idle, and then nothing would wake the sleeper.
-      if (!waiter_.turn() || queue_.idle()) {
-        continue;
-      }
-      std::array<pollfd, wait::max_sources> sleepers{};
-      const std::span<const int> fds = waiter_.fds();
-      for (std::size_t i = 0; i < fds.size(); ++i) {
-        sleepers[i] = {.fd = fds[i], .events = POLLIN, .revents = 0};
-      }
-      (void)::poll(sleepers.data(), static_cast<nfds_t>(fds.size()), waiter_.timeout_ms());
-    }
-  }
-
   // A fresh ring starts at 0, also one that has the grant references of an earlier one: a guest
   // gives those out again. One that the frontend kept over a reconnect starts where it was left:
   // what stands in answered slots must not run again. Any other one was somebody else's, who may
@@ -365,9 +307,9 @@ class connected_queue_of final : public connected_queue<typename Config::observe
   std::size_t slots_;
   std::vector<platform::grant_reference> references_;
   grant_handle grants_;
-  ring_mapping ring_;
+  xenbus::ring_mapping<grant_handle> ring_;
   event_handle events_;
-  bound_port port_;
+  xenbus::bound_port<event_handle> port_;
   mutable typename Config::engine::context
       engine_;  // mutable: reading an engine's counters need not be const
   std::optional<mapped_file> journal_;

@@ -45,6 +45,7 @@ struct lease_state {
   platform::mapping pages;  ///< the strategy's own
   std::uint32_t first = 0;  ///< the strategy's own
   bool held = false;        ///< the strategy's own
+  bool kept = false;        ///< the strategy's own: its pages are mapped for longer than for it
   boost::intrusive::slist_member_hook<boost::intrusive::link_mode<boost::intrusive::normal_link>>
       hook;
 
@@ -205,6 +206,14 @@ concept bound_strategy = requires(S& s, lease_state& lease, detail::any_release 
   { s.leases() } noexcept -> std::same_as<std::uint32_t>;
   { s.counters() } noexcept -> std::same_as<const counters&>;
 };
+
+/// Whether a frontend takes a strategy's answer for the word that its pages are unmapped. The
+/// strategy says so as `answer_frees_grants`; see map_each for what follows.
+template <class G>
+inline constexpr bool answer_frees_grants = false;
+template <class G>
+  requires requires { G::answer_frees_grants; }
+inline constexpr bool answer_frees_grants<G> = G::answer_frees_grants;
 
 /// A grant strategy: a policy that a backend binds to its platform.
 ///

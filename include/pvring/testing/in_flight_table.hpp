@@ -17,6 +17,7 @@
 #include "../protocol/blkif_abi.hpp"
 #include "block_request.hpp"
 #include "guest_pages.hpp"
+#include "page_guard.hpp"
 
 namespace pvring::testing {
 
@@ -46,24 +47,10 @@ struct in_flight_request {
   }
 };
 
-namespace detail {
-inline constexpr std::byte guard{0xa5};
-}
-
-/// Fills the page of a read, so that it can be seen afterwards what was stored where.
-inline void set_guard(const block_completion::part& of) noexcept {
-  std::fill_n(of.page, platform::page_size, detail::guard);
-}
-
-/// Whether what lies around the segments is as it was.
+/// Whether what lies around the segments is as `set_guard` left it.
 [[nodiscard]] inline bool is_guarded(const in_flight_request& r) {
-  const auto untouched = [](const std::byte* from, const std::byte* to) {
-    return std::all_of(from, to, [](std::byte b) { return b == detail::guard; });
-  };
-  return std::all_of(r.parts.begin(), r.parts.end(), [&](const block_completion::part& p) {
-    const std::byte* const start = p.page + p.where.offset();
-    return untouched(p.page, start) &&
-           untouched(start + p.where.bytes(), p.page + platform::page_size);
+  return std::all_of(r.parts.begin(), r.parts.end(), [](const block_completion::part& p) {
+    return is_guarded(p.page, p.where.offset(), p.where.bytes());
   });
 }
 

@@ -3,12 +3,8 @@
 // little. Tests, demos and benchmarks of block backends are built on it.
 #pragma once
 
-#include <poll.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +19,7 @@
 #include "../xenbus/frontend_port.hpp"
 #include "../xenbus/node.hpp"
 #include "../xenbus/ring_nodes.hpp"
+#include "frontend_loop.hpp"
 #include "strict_queue.hpp"
 #include "violation_log.hpp"
 
@@ -67,10 +64,8 @@ struct strict_device {
 /// than its request's (for an indirect request the inner one); more responses than requests; a
 /// response while one of its grants is still mapped, unless feature-persistent was agreed; pages
 /// that are still mapped when the backend is Closed.
-class strict_frontend {
+class strict_frontend : public frontend_loop<strict_frontend> {
  public:
-  using clock = std::chrono::steady_clock;
-
   /// The toolstack has made the device. The guest exists; host and guest outlive this.
   /// \throws std::system_error, node_error
   strict_frontend(const platform::emulated_host& host, const xenbus::device_identity& device,
@@ -97,42 +92,8 @@ class strict_frontend {
   /// Does what follows from the store's state; never waits.
   void process() { port_.process(); }
 
-  /// Processes until `done()` is true. False when the time is over first.
-  template <class Done>
-  bool process_until(Done&& done, std::chrono::milliseconds timeout) {
-    const auto end = clock::now() + timeout;
-    for (;;) {
-      process();
-      if (done()) {
-        return true;
-      }
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock::now());
-      if (left.count() <= 0) {
-        return false;
-      }
-      pollfd ready{.fd = fd(), .events = POLLIN, .revents = 0};
-      if (::poll(&ready, 1, static_cast<int>(left.count())) < 0 && errno != EINTR) {
-        throw std::system_error(errno, std::generic_category(), "waiting for the store");
-      }
-    }
-  }
-
-  /// Processes until it is connected. False when the device was closed instead, or the time is
-  /// over: see `error()`.
-  bool connect(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
-    return process_until([this] { return connected() || !error().empty(); }, timeout) &&
-           connected();
-  }
-
   /// Begins to close; the queues' threads poll until nothing is in flight.
   void begin_close() { port_.close(); }
-
-  /// Closes and processes until both ends are Closed and everything is freed. False when the time
-  /// is over first.
-  bool close(std::chrono::milliseconds timeout = std::chrono::seconds(10)) {
-    begin_close();
-    return process_until([this] { return released(); }, timeout);
-  }
 
   /// Connects anew once closed. \pre the toolstack keeps the device online
   void reopen() { port_.reopen(); }
@@ -162,13 +123,7 @@ class strict_frontend {
   [[nodiscard]] std::vector<std::string> violations() const { return log_.all(); }
   [[nodiscard]] bool disabled() const noexcept { return log_.disabled(); }
   /// All violations as one text, for messages.
-  [[nodiscard]] std::string violations_text() const {
-    std::string text;
-    for (const std::string& one : violations()) {
-      text += (text.empty() ? "" : "; ") + one;
-    }
-    return text;
-  }
+  [[nodiscard]] std::string violations_text() const { return log_.text(); }
 
  private:
   using transaction = platform::emulated_store::transaction;

@@ -30,6 +30,7 @@
 #include "../platform/emulated/guest.hpp"
 #include "block_request.hpp"
 #include "in_flight_table.hpp"
+#include "page_guard.hpp"
 #include "queue_ring.hpp"
 #include "strict_queue_setup.hpp"
 #include "violation_log.hpp"
@@ -87,7 +88,7 @@ class strict_queue {
       if (r->operation != protocol::blkif::operation::read) {
         fill(offset, bytes);
       } else if (setup_.guard_pages) {
-        set_guard(part);
+        set_guard(part.page);
       }
       offset += bytes.size();
     }

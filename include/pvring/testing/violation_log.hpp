@@ -27,6 +27,14 @@ class violation_log {
     const std::lock_guard lock(mutex_);
     return violations_;
   }
+  /// All of them as one text, for messages.
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    for (const std::string& one : all()) {
+      text += (text.empty() ? "" : "; ") + one;
+    }
+    return text;
+  }
   [[nodiscard]] bool disabled() const noexcept { return disabled_.load(std::memory_order_acquire); }
 
   /// Lets a new connection begin with an enabled device; what was recorded stays.

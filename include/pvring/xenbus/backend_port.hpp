@@ -110,7 +110,10 @@ class backend_port {
         succeed();
         continue;
       }
-      const action next = react({own_, view_of(frontend_, refused_.holds()), online_, link()});
+      action next = react({own_, view_of(frontend_, refused_.holds()), online_, link()});
+      if (next == action::connect && link_ == connection::none && !ready()) {
+        next = action::none;
+      }
       pending_ = next != action::none && next != action::reread;
       perform(next);
     }
@@ -156,6 +159,15 @@ class backend_port {
   {
     return connected() &&
            commit_state(xenbus_state::connected, [this](transaction& t) { handler_.resized(t); });
+  }
+
+  /// Has `reread` called whenever this node of the backend's directory changes while connected, and
+  /// `ready` while it keeps a frontend waiting.
+  /// \throws std::system_error when the store refuses a watch
+  void watch(std::string_view name)
+    requires rereading<Handler> || keeps_waiting<Handler>
+  {
+    watches_.emplace_back(store_, join(path_.backend(), name), path_.backend());
   }
 
   /// The device is to end, whatever toolstack and frontend want: drained, Closed, then
@@ -250,6 +262,14 @@ class backend_port {
     guarded([this] {
       write_state(xenbus_state::init_wait, [this](transaction& t) { handler_.advertise(t); });
     });
+  }
+
+  [[nodiscard]] bool ready() {
+    if constexpr (keeps_waiting<Handler>) {
+      return handler_.ready();
+    } else {
+      return true;
+    }
   }
 
   void connect() {

@@ -27,7 +27,8 @@ namespace pvring::xenbus {
 /// is written.
 ///
 /// Optional: `reread()` (connected: nodes may have changed; idempotent), `resized(transaction&)`
-/// (see `backend_port::announce_resize`), and `take_over()` (see `taking_over`).
+/// (see `backend_port::announce_resize`), `take_over()` (see `taking_over`), and `ready()` (see
+/// `keeps_waiting`).
 template <class H, class Transaction>
 concept device_handler =
     platform::node_access<Transaction> && requires(H& h, const H& c, Transaction& t) {
@@ -43,6 +44,13 @@ concept device_handler =
 template <class H>
 concept rereading = requires(H& h) {
   { h.reread() } -> std::same_as<void>;
+};
+
+/// A device that cannot always connect at once: while `ready` says no, a frontend that wants to is
+/// kept waiting, and asked about again when a watched node changes or somebody wakes the port.
+template <class H>
+concept keeps_waiting = requires(H& h) {
+  { h.ready() } -> std::same_as<bool>;
 };
 
 /// A device that can continue a connection which a killed predecessor made: `take_over` does what
@@ -62,7 +70,8 @@ concept resizable = requires(H& h, Transaction& t) {
 /// A frontend's device. The same rules as for a backend's.
 ///
 /// - `prepare()`: allocates rings, grants and channels. When it throws it has undone what it did.
-/// - `publish(transaction&)`: their nodes; visible together with Initialised.
+/// - `publish(transaction&)`: their nodes; visible together with Initialised, or what the device
+/// has in its place (see `connecting_at_once`).
 /// - `connect()`: the backend is Connected, its nodes can be read. May throw: then the device is
 /// closed.
 /// - `begin_close()`: no new requests from now on; called only after a `connect` that succeeded.
@@ -83,5 +92,11 @@ concept frontend_handler =
       { c.idle() } noexcept -> std::same_as<bool>;
       { h.release() } noexcept -> std::same_as<void>;
     };
+
+/// A frontend's device that does not wait for its backend: it is Connected as soon as its nodes are
+/// there, as network frontends are, and Initialised is left out. `connect()` is called as for any
+/// other, when the backend is Connected, too.
+template <class H>
+concept connecting_at_once = H::connects_at_once;
 
 }  // namespace pvring::xenbus

@@ -16,9 +16,11 @@ using protocol::xenbus_state;
 
 enum class frontend_action : std::uint8_t {
   none,
-  prepare,  ///< make the rings, write their nodes, then Initialised
+  prepare,  ///< make the rings, write their nodes, then Initialised or, for a device that does not
+            ///< wait, Connected
   connect,  ///< read the backend's nodes, then Connected
-  reread,   ///< connected already: the backend may have changed its nodes (a live resize)
+  reread,   ///< connected already: the backend may have changed its nodes (a live resize); or, for
+            ///< a device that did not wait, it is Connected now
   close,    ///< take no more requests and write Closing; Closed follows when nothing is in flight
   leave,    ///< nothing is in flight: write Closed; the rings stay until the backend is Closed
   give_up,  ///< the backend has let go of the rings, or is gone: free them and write Closed

@@ -126,7 +126,8 @@ class frontend_port {
 
   [[nodiscard]] xenbus_state state() const noexcept { return own_; }
   [[nodiscard]] xenbus_state backend_state() const noexcept { return backend_; }
-  [[nodiscard]] bool connected() const noexcept { return own_ == xenbus_state::connected; }
+  /// Both ends are Connected.
+  [[nodiscard]] bool connected() const noexcept { return own_ == xenbus_state::connected && up_; }
   /// Closed, and the rings are freed.
   [[nodiscard]] bool released() const noexcept { return own_ == xenbus_state::closed && !rings_; }
   /// Why this end closed the device; empty when it did not.
@@ -159,7 +160,9 @@ class frontend_port {
             handler_.prepare();
             rings_ = true;
           }
-          write_state(xenbus_state::initialised, [this](transaction& t) { handler_.publish(t); });
+          write_state(
+              connecting_at_once<Handler> ? xenbus_state::connected : xenbus_state::initialised,
+              [this](transaction& t) { handler_.publish(t); });
         });
         break;
       case frontend_action::connect:
@@ -170,7 +173,12 @@ class frontend_port {
         });
         break;
       case frontend_action::reread:
-        if constexpr (rereading<Handler>) {
+        if (!up_) {  // was Connected before its backend
+          guarded([this] {
+            handler_.connect();
+            up_ = true;
+          });
+        } else if constexpr (rereading<Handler>) {
           guarded([this] { handler_.reread(); });
         }
         break;

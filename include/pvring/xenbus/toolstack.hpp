@@ -52,6 +52,34 @@ struct vbd_options {
           "vbd"};  // guests' drivers know no other, whoever serves the device
 }
 
+/// What a network device needs beside that.
+struct vif_options {
+  std::string mac = {};     ///< as in 00:16:3e:00:00:01
+  std::string bridge = {};  ///< that the uplink is to be on; only the backend understands it
+  std::string rate = {};    ///< BYTES,MICROSECONDS of what the guest may transmit
+  std::uint32_t mtu = 0;    ///< 0: the usual 1500
+};
+
+[[nodiscard]] inline device_description describe_vif(device_identity identity,
+                                                     const vif_options& options) {
+  const std::string handle = std::to_string(identity.device);
+  node_list backend{{"handle", handle}};
+  node_list frontend{{"handle", handle}};
+  const auto add = [](node_list& to, const char* name, const std::string& value) {
+    if (!value.empty()) {
+      to.emplace_back(name, value);
+    }
+  };
+  const std::string mtu = options.mtu != 0 ? std::to_string(options.mtu) : std::string();
+  add(backend, "mac", options.mac);
+  add(backend, "bridge", options.bridge);
+  add(backend, "rate", options.rate);
+  add(backend, "mtu", mtu);
+  add(frontend, "mac", options.mac);
+  add(frontend, "mtu", mtu);
+  return {std::move(identity), std::move(backend), std::move(frontend), "vif"};
+}
+
 /// Makes both directories in one transaction. Each belongs to its own end, and the other end may
 /// read it. What was there before is removed first.
 /// \throws configuration_error for a type that cannot be part of a path; std::system_error from the store

@@ -394,6 +394,65 @@ TEST_F(BackendPort, ConnectionsLeaveNothingBehind) {
   EXPECT_EQ(bench.store.watches(), watches);
 }
 
+// --- a device that is not ready yet ---
+
+struct hesitant_device : test::recording_device {
+  using recording_device::recording_device;
+  bool is_ready = false;
+  int asked = 0;
+  bool ready() {
+    ++asked;
+    return is_ready;
+  }
+};
+static_assert(keeps_waiting<hesitant_device>);
+static_assert(!keeps_waiting<plain_device>);
+
+TEST_F(BackendPort, AFrontendWaitsForADeviceThatIsNotReady) {
+  test::backend_bench_of<hesitant_device> slow{tree, {0, 4, "vbd", 51712}};
+  slow.start();
+  slow.port->watch("hotplug-status");
+  slow.process();
+  EXPECT_EQ(slow.state(), "2") << "the offer needs no uplink";
+  slow.publish_rings();
+  slow.frontend("3");
+  slow.process();
+  slow.frontend("4");
+  slow.process();
+  EXPECT_EQ(slow.state(), "2");
+  EXPECT_FALSE(readable(slow.port->fd())) << "it would turn in a circle";
+  EXPECT_EQ(slow.device.count("connect"), 0);
+  const int asked = slow.device.asked;
+  slow.process();
+  EXPECT_EQ(slow.device.asked, asked);
+
+  // The other one is not held up.
+  bench.connect();
+
+  slow.device.is_ready = true;
+  tree.put(slow.path.backend() + "/hotplug-status", "connected");
+  EXPECT_TRUE(readable(slow.port->fd()));
+  slow.process();
+  EXPECT_EQ(slow.state(), "4");
+  EXPECT_EQ(slow.device.count("connect"), 1);
+}
+
+TEST_F(BackendPort, ADeviceThatNeverGetsReadyCanBeUnplugged) {
+  test::backend_bench_of<hesitant_device> slow{tree, {0, 4, "vbd", 51712}};
+  slow.start();
+  slow.process();
+  slow.publish_rings();
+  slow.frontend("4");
+  slow.process();
+  tree.put(slow.path.backend() + "/online", "0");
+  tree.put(slow.path.backend() + "/state", "5");
+  slow.process();
+  slow.frontend("6");
+  slow.process();
+  EXPECT_TRUE(slow.port->finished());
+  EXPECT_EQ(slow.device.count("connect"), 0);
+}
+
 // --- negotiation ---
 
 // Case 55: without the feature, then with it.

@@ -87,6 +87,66 @@ TEST_F(FrontendPort, ConnectedOnceMoreMeansLookAgain) {
   EXPECT_EQ(device.count("connect"), 1);
 }
 
+// As a network frontend's.
+struct eager_device : device_type {
+  static constexpr bool connects_at_once = true;
+  using device_type::device_type;
+};
+static_assert(connecting_at_once<eager_device> && !connecting_at_once<device_type>);
+
+TEST_F(FrontendPort, ADeviceThatDoesNotWaitIsConnectedWithItsNodes) {
+  eager_device eager(store, path);
+  frontend_port<test::scripted_store, eager_device> front(store, eager, path);
+  backend("2");
+  front.process();
+  EXPECT_EQ(state(), "4");
+  EXPECT_EQ(tree.get(path.frontend() + "/event-channel"), "10");
+  EXPECT_FALSE(front.connected()) << "its backend is not";
+  EXPECT_THAT(eager.calls, ElementsAre("prepare", "publish"));
+  tree.put(path.backend() + "/sectors", "2048");
+  backend("4");
+  front.process();
+  EXPECT_TRUE(front.connected());
+  EXPECT_THAT(eager.calls, ElementsAre("prepare", "publish", "connect"));
+  backend("4");
+  front.process();
+  EXPECT_THAT(eager.calls, ElementsAre("prepare", "publish", "connect", "reread"));
+  backend("5");
+  front.process();
+  EXPECT_EQ(eager.count("begin_close"), 1);
+  EXPECT_EQ(state(), "6");
+  backend("6");
+  front.process();
+  EXPECT_TRUE(front.released());
+}
+
+TEST_F(FrontendPort, ADeviceThatDoesNotWaitClosesWhereItsBackendNeverConnects) {
+  eager_device eager(store, path);
+  frontend_port<test::scripted_store, eager_device> front(store, eager, path);
+  backend("2");
+  front.process();
+  ASSERT_EQ(state(), "4");
+  backend("5");
+  front.process();
+  backend("6");
+  front.process();
+  EXPECT_TRUE(front.released());
+  EXPECT_THAT(eager.calls, ElementsAre("prepare", "publish", "release"))
+      << "what has not connected is not told to close";
+}
+
+TEST_F(FrontendPort, ADeviceThatDoesNotWaitSaysWhatItDoesNotLikeOfItsBackend) {
+  eager_device eager(store, path);
+  eager.connecting = [] { throw configuration_error("no good"); };
+  frontend_port<test::scripted_store, eager_device> front(store, eager, path);
+  backend("2");
+  front.process();
+  backend("4");
+  front.process();
+  EXPECT_EQ(front.error(), "no good");
+  EXPECT_FALSE(front.connected());
+}
+
 TEST_F(FrontendPort, ADeviceInUseStaysInClosingUntilItIsLetGo) {
   connect();
   device.in_use = true;
