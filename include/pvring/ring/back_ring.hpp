@@ -90,6 +90,8 @@ class back_ring {
 
   /// Whether `take` would find a request. One load.
   [[nodiscard]] bool has_requests() noexcept { return look() != 0; }
+  /// How many requests `take` would find. One load.
+  [[nodiscard]] std::size_t available() noexcept { return look(); }
 
   /// Requests that were taken and not answered.
   [[nodiscard]] std::size_t unanswered() const noexcept {
