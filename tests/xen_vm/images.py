@@ -33,8 +33,8 @@ PACKAGES = [
     "libyajl2",
     "busybox-static",
 ]
-DOM0_MODULES = ["xen-gntdev", "xen-gntalloc", "xen-evtchn", "xen-privcmd", "xenfs", "loop", "ext4", "crc32c_generic"]
-GUEST_MODULES = ["xen-blkfront", "ext4", "crc32c_generic"]
+DOM0_MODULES = ["tun", "xen-gntdev", "xen-gntalloc", "xen-evtchn", "xen-privcmd", "xenfs", "loop", "ext4", "crc32c_generic"]
+GUEST_MODULES = ["xen-blkfront", "xen-netfront", "ext4", "crc32c_generic"]
 XEN_TOOLS = ["xl", "xen-init-dom0", "xenstored", "xenconsoled"]
 # Of the machine that builds the images; Debian package e2fsprogs.
 GUEST_PROGRAMS = ["mke2fs"]
