@@ -18,6 +18,7 @@ namespace bench {
 [[nodiscard]] result measure_random_reads(const settings& how);  // T4
 [[nodiscard]] result measure_reaping(const settings& how);       // T5
 [[nodiscard]] result measure_waiting(const settings& how);       // T6
+[[nodiscard]] result measure_net_receive(const settings& how);   // T7
 [[nodiscard]] result measure_queues(const settings& how);        // T8
 [[nodiscard]] result measure_memory(const settings& how);        // T9
 [[nodiscard]] result measure_compiling(const settings& how);     // T10
