@@ -162,7 +162,9 @@ TEST_F(nbd_faults, does_again_what_a_killed_server_had) {
           << "round " << round << ", offset " << r->work.offset;
     }
   }
-  EXPECT_GE(context->reconnections().get(), 10U);
+  // Not each of the 12: where all was answered before the end, the next round may be the first to
+  // notice, and two losses are one.
+  EXPECT_GE(context->reconnections().get(), 6U);
   request& all = make(operation::read, 0, image_bytes);
   EXPECT_EQ(run(all), 0);
   EXPECT_EQ(all.data, model);

@@ -850,6 +850,11 @@ class play {
         puppet_->remove(name);
       }
     }
+    // What the toolstack says of the device is as it was: a mode that means nothing would be
+    // refused.
+    for (const auto& [name, value] : xenbus::describe_vbd(path_.identity(), {}).backend) {
+      world_.toolstack().write(xenbus::join(path_.backend(), name), value);
+    }
     puppet_->set_permissions("", true);
     puppet_->set_permissions("state", true);
     puppet_->go(xenbus_state::initialising);

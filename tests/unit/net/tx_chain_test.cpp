@@ -293,7 +293,7 @@ TEST(TxChain, ReadsTheChecksumFlagsOfTheFirstRequestOnly) {
   }
   auto slots = whole_packet({{1, 0, 100}, {2, 0, 100}});
   auto second = slots[1].as_request();
-  second.flags = static_cast<std::uint16_t>(0xffffU & ~netif::tx_flag::more_data);
+  second.flags = static_cast<std::uint16_t>(0xffffU & ~unsigned{netif::tx_flag::more_data});
   slots[1] = netif::tx_slot(second);
   EXPECT_EQ(play(chain, slots), 2U) << "a later request's extra_info flag means nothing";
   EXPECT_EQ(chain.info().checksum, net::checksum::none);
